@@ -4,3 +4,4 @@
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 
 pub mod backend;
+pub mod core;
