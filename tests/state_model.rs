@@ -50,12 +50,21 @@ struct TaskModel {
     chosen: [Option<usize>; DEVICES],
     /// The lease of each device, once it was seen.
     lease: [Option<StreamHandle>; DEVICES],
-    /// Open scopes, the innermost last: number, device before and what was chosen there, device entered and what was
-    /// chosen there.
-    scopes: Vec<(usize, usize, Option<usize>, usize, Option<usize>)>,
+    /// Open scopes, the innermost last.
+    scopes: Vec<OpenScope>,
     handle: Option<TaskHandle>,
     holder: Option<usize>,
     destroyed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct OpenScope {
+    /// Index into `Model::scopes`.
+    number: usize,
+    /// The device before, and what was chosen there.
+    before: (usize, Option<usize>),
+    /// The device entered, and what was chosen there.
+    entered: (usize, Option<usize>),
 }
 
 struct StreamModel {
@@ -86,13 +95,17 @@ impl Worker {
 
     fn run<R: Send + 'static>(&self, call: impl FnOnce() -> R + Send + 'static) -> R {
         let (sender, result) = channel();
-        self.0.send(Box::new(move || sender.send(call()).expect("the test waits"))).expect("the thread runs");
+        self.0
+            .send(Box::new(move || sender.send(call()).expect("the test waits")))
+            .expect("the thread runs");
         result.recv().expect("the call returns")
     }
 }
 
 fn status<T>(result: &taskgpu::backend::Result<T>) -> Status {
-    result.as_ref().map_or_else(|error| error.status(), |_| Status::Ok)
+    result
+        .as_ref()
+        .map_or_else(|error| error.status(), |_| Status::Ok)
 }
 
 impl Model {
@@ -112,14 +125,21 @@ impl Model {
             }
             Call::StreamCreate => {
                 let handle = worker.run(|| stream::create(StreamSpec::default())).unwrap();
-                self.streams.push(StreamModel { handle, device: self.tasks[now].device, alive: true });
+                self.streams.push(StreamModel {
+                    handle,
+                    device: self.tasks[now].device,
+                    alive: true,
+                });
             }
             Call::StreamDestroy(pick) if !self.streams.is_empty() => {
                 let pick = pick % self.streams.len();
                 let handle = self.streams[pick].handle;
                 let got = worker.run(move || stream::destroy(handle));
                 let alive = std::mem::replace(&mut self.streams[pick].alive, false);
-                assert_eq!(status(&got), if alive { Status::Ok } else { Status::InvalidHandle });
+                assert_eq!(
+                    status(&got),
+                    if alive { Status::Ok } else { Status::InvalidHandle }
+                );
             }
             Call::StreamSet(pick) => {
                 let pick = self.pick(pick);
@@ -167,7 +187,9 @@ impl Model {
                 let got = worker.run(move || scope::leave(scope));
                 let task = &mut self.tasks[now];
                 match task.scopes.last().copied() {
-                    Some((innermost, before, chosen_before, entered, chosen_there)) if innermost == number => {
+                    Some((innermost, before, chosen_before, entered, chosen_there))
+                        if innermost == number =>
+                    {
                         assert_eq!(status(&got), Status::Ok);
                         task.chosen[entered] = chosen_there;
                         task.chosen[before] = chosen_before;
@@ -178,14 +200,23 @@ impl Model {
                 }
             }
             Call::TaskCreate { inherit } => {
-                let options = task::TaskOptions { inherit_device: inherit, ..Default::default() };
+                let options = task::TaskOptions {
+                    inherit_device: inherit,
+                    ..Default::default()
+                };
                 let handle = worker.run(move || task::create(options)).unwrap();
                 let device = if inherit { self.tasks[now].device } else { 0 };
-                self.tasks.push(TaskModel { handle: Some(handle), device, ..Default::default() });
+                self.tasks.push(TaskModel {
+                    handle: Some(handle),
+                    device,
+                    ..Default::default()
+                });
             }
             Call::TaskDestroy(pick) => {
                 let pick = pick % self.tasks.len();
-                let Some(handle) = self.tasks[pick].handle else { return };
+                let Some(handle) = self.tasks[pick].handle else {
+                    return;
+                };
                 let got = worker.run(move || task::destroy(handle));
                 let expected = match (pick < THREADS, self.tasks[pick].destroyed) {
                     (true, _) => Status::NotPermitted,
@@ -197,7 +228,9 @@ impl Model {
             }
             Call::Swap(pick) => {
                 let next = pick.map(|pick| pick % self.tasks.len()).unwrap_or(thread);
-                let Some(handle) = self.tasks[next].handle else { return };
+                let Some(handle) = self.tasks[next].handle else {
+                    return;
+                };
                 let null = pick.is_none();
                 let got = worker.run(move || task::swap(if null { TaskHandle::NULL } else { handle }));
                 let task = &self.tasks[next];
@@ -213,7 +246,11 @@ impl Model {
                 assert_eq!(status(&got), expected, "swap to {next} on {thread}");
                 if let Ok(previous) = got {
                     let before = &mut self.tasks[now];
-                    let expected = if before.destroyed { TaskHandle::NULL } else { before.handle.unwrap() };
+                    let expected = if before.destroyed {
+                        TaskHandle::NULL
+                    } else {
+                        before.handle.unwrap()
+                    };
                     assert_eq!(previous, expected);
                     if now >= THREADS {
                         before.holder = None;
@@ -229,7 +266,8 @@ impl Model {
     }
 
     fn pick(&self, pick: Option<usize>) -> Option<usize> {
-        pick.filter(|_| !self.streams.is_empty()).map(|pick| pick % self.streams.len())
+        pick.filter(|_| !self.streams.is_empty())
+            .map(|pick| pick % self.streams.len())
     }
 
     fn handle(&self, pick: Option<usize>) -> StreamHandle {
@@ -239,7 +277,13 @@ impl Model {
     fn entered(&mut self, now: usize, scope: Scope, device: usize, chosen: Option<usize>) {
         let task = &mut self.tasks[now];
         let before = task.device;
-        task.scopes.push((self.scopes.len(), before, task.chosen[before], device, task.chosen[device]));
+        task.scopes.push((
+            self.scopes.len(),
+            before,
+            task.chosen[before],
+            device,
+            task.chosen[device],
+        ));
         task.chosen[device] = chosen;
         task.device = device;
         self.scopes.push((scope, now));
@@ -253,11 +297,17 @@ impl Model {
             let task = &mut self.tasks[self.current[thread]];
             assert_eq!(device, task.device, "device of thread {thread}");
             match task.chosen[device] {
-                Some(pick) if self.streams[pick].alive => assert_eq!(stream.unwrap(), self.streams[pick].handle),
+                Some(pick) if self.streams[pick].alive => {
+                    assert_eq!(stream.unwrap(), self.streams[pick].handle)
+                }
                 Some(_) => assert_eq!(status(&stream), Status::InvalidHandle),
                 None => {
                     let stream = stream.unwrap();
-                    assert_eq!(stream, *task.lease[device].get_or_insert(stream), "the lease changed");
+                    assert_eq!(
+                        stream,
+                        *task.lease[device].get_or_insert(stream),
+                        "the lease changed"
+                    );
                 }
             }
         }

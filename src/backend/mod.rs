@@ -93,6 +93,19 @@ pub trait Backend: Send + Sync + 'static {
     /// for it. On an error answered here, it is not called.
     fn stream_callback(&self, device: u32, stream: RawStream, callback: Callback) -> Result<()>;
 
+    /// Holds later work on `stream` back until the gate is opened, by whatever thread, without a call into the
+    /// vendor's runtime. How streams wait for what happens in another backend.
+    fn stream_gate(&self, device: u32, stream: RawStream) -> Result<Gate> {
+        let _ = stream;
+        Err(Error::new(
+            Status::NotSupported,
+            format!(
+                "streams of {} device {device} cannot wait for another runtime's work",
+                self.name()
+            ),
+        ))
+    }
+
     /// Marks the point "everything queued so far", for a wait. Costs at most one event on the stream.
     fn fence(&self, device: u32, stream: RawStream) -> Result<Fence>;
 
@@ -156,6 +169,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// What the vendor knows about a pointer that is not in our own books; `None` if nothing.
     fn pointer_facts(&self, addr: Addr) -> Option<PointerFacts>;
+
+    /// True where device memory is memory of the host, so that other backends can copy from and to it.
+    fn memory_is_host(&self) -> bool {
+        false
+    }
 
     /// Copies in the order of `stream`. Both places belong to this backend. Pageable host memory may block.
     #[allow(clippy::too_many_arguments)]

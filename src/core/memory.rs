@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::backend::{Addr, Error, Place, Result, Status};
 
+use super::across;
 use super::device::{self, Device};
 use super::handle::StreamHandle;
 use super::reaper::{self, Remains};
@@ -451,26 +452,48 @@ fn foreign(addr: Addr) -> Option<Foreign> {
     None
 }
 
-/// One end of a copy as the stream's backend sees it.
-fn place(addr: Addr, bytes: u64, stream: &Stream) -> Result<Place> {
-    match owner(addr, bytes)? {
-        Some((PointerKind::Device, device)) if device::same_backend(device, stream.device) => {
-            Ok(Place::Device(device.ordinal))
-        }
-        Some((PointerKind::Device, device)) => Err(Error::new(
-            Status::NotSupported,
-            format!(
-                "stream {} of device {} ({}) cannot reach memory of device {} ({})",
-                stream.id,
-                stream.device.index,
-                stream.device.backend.name(),
-                device.index,
-                device.backend.name()
-            ),
-        )),
+/// One end of a copy.
+#[derive(Clone, Copy)]
+pub(crate) struct End {
+    pub(crate) addr: Addr,
+    /// The device whose memory it is; `None` for host memory, pinned or not.
+    pub(crate) device: Option<&'static Device>,
+}
+
+impl End {
+    fn new(addr: Addr, bytes: u64) -> Result<End> {
         // Host memory that nobody has pinned is the caller's word.
-        _ => Ok(Place::Host),
+        let device = match owner(addr, bytes)? {
+            Some((PointerKind::Device, device)) => Some(device),
+            _ => None,
+        };
+        Ok(End { addr, device })
     }
+
+    /// The end as `by`'s backend sees it; `None` if that cannot reach it.
+    pub(crate) fn place(&self, by: &Device) -> Option<Place> {
+        match self.device {
+            Some(device) if device::same_backend(device, by) => Some(Place::Device(device.ordinal)),
+            Some(device) if !device.backend.memory_is_host() => None,
+            _ => Some(Place::Host),
+        }
+    }
+
+    /// The end `bytes` further on.
+    pub(crate) fn after(&self, bytes: u64) -> End {
+        End {
+            addr: Addr::from_backend(self.addr.value() + bytes),
+            device: self.device,
+        }
+    }
+}
+
+/// Copies on a stream whose backend reaches both ends; `None` if it does not.
+pub(crate) fn copy_on(stream: &Stream, dst: End, src: End, bytes: u64) -> Option<Result<()>> {
+    let Device { backend, ordinal, .. } = *stream.device;
+    let (to, from) = (dst.place(stream.device)?, src.place(stream.device)?);
+    let copied = backend.memcpy(ordinal, stream.raw, dst.addr, to, src.addr, from, bytes);
+    Some(copied.map_err(|e| stream.concern(e)))
 }
 
 /// Copies in the order of a stream, between any two places.
@@ -479,12 +502,8 @@ pub fn memcpy(dst: Addr, src: Addr, bytes: u64, stream: StreamHandle) -> Result<
     if bytes == 0 {
         return Ok(());
     }
-    let dst_place = place(dst, bytes, &stream)?;
-    let src_place = place(src, bytes, &stream)?;
-    let Device { backend, ordinal, .. } = *stream.device;
-    backend
-        .memcpy(ordinal, stream.raw, dst, dst_place, src, src_place, bytes)
-        .map_err(|e| stream.concern(e))
+    let (dst, src) = (End::new(dst, bytes)?, End::new(src, bytes)?);
+    copy_on(&stream, dst, src, bytes).unwrap_or_else(|| across::copy(&stream, dst, src, bytes))
 }
 
 /// Writes `count` copies of `pattern` (1, 2, 4, 8 or 16 bytes) in the order of a stream.

@@ -3,6 +3,7 @@
 //! Everything here is safe Rust and names no vendor. A function takes handles and plain values, decides, and
 //! asks a [`Backend`](crate::backend::Backend). The door in [`capi`](crate::capi) turns the results into statuses.
 
+mod across;
 pub mod device;
 mod environment;
 pub mod error;

@@ -26,7 +26,7 @@ pub(crate) enum Remains {
     Module { device: &'static Device, raw: RawModule },
     /// Freed once everything queued on the device now has passed.
     Memory { device: &'static Device, addr: Addr },
-    /// Freed once everything queued now on any device of the backend has passed.
+    /// Freed once everything queued now on any device has passed.
     HostMemory { device: &'static Device, addr: Addr },
 }
 
@@ -140,11 +140,7 @@ impl Pending {
         let unfenced = match &remains {
             Remains::Stream { .. } | Remains::Event { .. } => Vec::new(),
             Remains::Module { device, .. } | Remains::Memory { device, .. } => streams(device),
-            Remains::HostMemory { device, .. } => device::all()
-                .iter()
-                .filter(|other| device::same_backend(device, other))
-                .flat_map(streams)
-                .collect(),
+            Remains::HostMemory { .. } => device::all().iter().flat_map(streams).collect(),
         };
         Pending {
             remains: Some(remains),

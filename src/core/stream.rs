@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use crate::backend::os::SignalFd;
 use crate::backend::{
-    Callback, Error, Fence, NativeHandle, NewStream, Patience, Priority, RawStream, Result, Status,
+    Callback, Error, Fence, Gate, NativeHandle, NewStream, Patience, Priority, RawStream, Result, Status,
     StreamSpec,
 };
 
+use super::across;
 use super::device::{self, Device};
 use super::event::{self, Recorded};
 use super::handle::{EventHandle, Held, Kind, Objects, StreamHandle, Table};
@@ -98,22 +99,18 @@ impl Stream {
     pub(crate) fn wait_recorded(&self, recorded: &Recorded) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
         if !device::same_backend(self.device, recorded.device) {
-            return Err(Error::new(
-                Status::NotSupported,
-                format!(
-                    "stream {} of device {} ({}) cannot wait for an event of device {} ({})",
-                    self.id,
-                    self.device.index,
-                    backend.name(),
-                    recorded.device.index,
-                    recorded.device.backend.name()
-                ),
-            )
-            .on_device(self.device.index)
-            .on_stream(self.id));
+            return across::wait(self, recorded);
         }
         backend
             .stream_wait_event(ordinal, self.raw, recorded.raw)
+            .map_err(|e| self.concern(e))
+    }
+
+    /// Holds later work back until the gate is opened.
+    pub(crate) fn gate(&self) -> Result<Gate> {
+        let Device { backend, ordinal, .. } = *self.device;
+        backend
+            .stream_gate(ordinal, self.raw)
             .map_err(|e| self.concern(e))
     }
 
