@@ -187,13 +187,11 @@ impl Model {
                 let got = worker.run(move || scope::leave(scope));
                 let task = &mut self.tasks[now];
                 match task.scopes.last().copied() {
-                    Some((innermost, before, chosen_before, entered, chosen_there))
-                        if innermost == number =>
-                    {
+                    Some(open) if open.number == number => {
                         assert_eq!(status(&got), Status::Ok);
-                        task.chosen[entered] = chosen_there;
-                        task.chosen[before] = chosen_before;
-                        task.device = before;
+                        task.chosen[open.entered.0] = open.entered.1;
+                        task.chosen[open.before.0] = open.before.1;
+                        task.device = open.before.0;
                         task.scopes.pop();
                     }
                     _ => assert_eq!(status(&got), Status::ScopeMismatch),
@@ -277,13 +275,11 @@ impl Model {
     fn entered(&mut self, now: usize, scope: Scope, device: usize, chosen: Option<usize>) {
         let task = &mut self.tasks[now];
         let before = task.device;
-        task.scopes.push((
-            self.scopes.len(),
-            before,
-            task.chosen[before],
-            device,
-            task.chosen[device],
-        ));
+        task.scopes.push(OpenScope {
+            number: self.scopes.len(),
+            before: (before, task.chosen[before]),
+            entered: (device, task.chosen[device]),
+        });
         task.chosen[device] = chosen;
         task.device = device;
         self.scopes.push((scope, now));
