@@ -224,7 +224,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// What host devices shall be like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {
     /// How many.
     pub devices: u32,
