@@ -50,7 +50,8 @@ pub unsafe extern "C" fn tgpu_backend_info_get(index: i32, out: *mut tgpu_backen
     guard(|| {
         // SAFETY: the caller's struct has as many bytes as its struct_size says.
         let out = unsafe { OutStruct::new(out, "out") }?;
-        let index = usize::try_from(index).map_err(|_| invalid(format!("index is {index}; it must be 0 or more")))?;
+        let index =
+            usize::try_from(index).map_err(|_| invalid(format!("index is {index}; it must be 0 or more")))?;
         let report = core::registry::backend_report(index)?;
         out.write(|info| {
             info.available = i32::from(report.available);

@@ -203,7 +203,12 @@ pub unsafe extern "C" fn tgpu_device_memory(
 ) -> tgpu_status {
     guard(|| {
         // SAFETY: the caller's pointers.
-        let (free_out, total_out) = unsafe { (Out::new(free_bytes, "free_bytes")?, Out::new(total_bytes, "total_bytes")?) };
+        let (free_out, total_out) = unsafe {
+            (
+                Out::new(free_bytes, "free_bytes")?,
+                Out::new(total_bytes, "total_bytes")?,
+            )
+        };
         let (free, total) = core::device::memory(d)?;
         free_out.set(free);
         total_out.set(total);

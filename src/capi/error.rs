@@ -104,25 +104,67 @@ unsafe impl AbiStruct for tgpu_error_info {
 static STATUSES: [(&CStr, &CStr); Status::ALL.len()] = [
     (c"TGPU_OK", c"The call succeeded."),
     (c"TGPU_NOT_READY", c"The work has not finished yet."),
-    (c"TGPU_ERROR_INVALID_ARGUMENT", c"An argument is out of its range."),
-    (c"TGPU_ERROR_INVALID_HANDLE", c"A handle is stale, destroyed, of another kind or never was one."),
-    (c"TGPU_ERROR_INVALID_DEVICE", c"There is no device with this index."),
+    (
+        c"TGPU_ERROR_INVALID_ARGUMENT",
+        c"An argument is out of its range.",
+    ),
+    (
+        c"TGPU_ERROR_INVALID_HANDLE",
+        c"A handle is stale, destroyed, of another kind or never was one.",
+    ),
+    (
+        c"TGPU_ERROR_INVALID_DEVICE",
+        c"There is no device with this index.",
+    ),
     (c"TGPU_ERROR_NO_DEVICE", c"There is no device."),
     (c"TGPU_ERROR_OUT_OF_MEMORY", c"Memory ran out."),
-    (c"TGPU_ERROR_NOT_SUPPORTED", c"The backend or the device cannot do this."),
-    (c"TGPU_ERROR_NOT_FOUND", c"There is no such name, pointer or entry."),
-    (c"TGPU_ERROR_NOT_PERMITTED", c"The call is not allowed on this object."),
-    (c"TGPU_ERROR_TIMEOUT", c"The time was over before the work was done."),
-    (c"TGPU_ERROR_COMPILE_FAILED", c"The kernel source does not compile."),
-    (c"TGPU_ERROR_INVALID_IMAGE", c"The image holds no code for this device."),
+    (
+        c"TGPU_ERROR_NOT_SUPPORTED",
+        c"The backend or the device cannot do this.",
+    ),
+    (
+        c"TGPU_ERROR_NOT_FOUND",
+        c"There is no such name, pointer or entry.",
+    ),
+    (
+        c"TGPU_ERROR_NOT_PERMITTED",
+        c"The call is not allowed on this object.",
+    ),
+    (
+        c"TGPU_ERROR_TIMEOUT",
+        c"The time was over before the work was done.",
+    ),
+    (
+        c"TGPU_ERROR_COMPILE_FAILED",
+        c"The kernel source does not compile.",
+    ),
+    (
+        c"TGPU_ERROR_INVALID_IMAGE",
+        c"The image holds no code for this device.",
+    ),
     (c"TGPU_ERROR_LAUNCH_FAILED", c"The launch was refused."),
-    (c"TGPU_ERROR_DEVICE_LOST", c"The device has failed and is lost for this process."),
+    (
+        c"TGPU_ERROR_DEVICE_LOST",
+        c"The device has failed and is lost for this process.",
+    ),
     (c"TGPU_ERROR_CAPTURING", c"The stream is being captured."),
-    (c"TGPU_ERROR_IN_CALLBACK", c"The call is not allowed inside a callback or a host kernel."),
+    (
+        c"TGPU_ERROR_IN_CALLBACK",
+        c"The call is not allowed inside a callback or a host kernel.",
+    ),
     (c"TGPU_ERROR_TASK_BUSY", c"The task is current on another thread."),
-    (c"TGPU_ERROR_SCOPE_MISMATCH", c"The scope is not the innermost scope of the current task."),
-    (c"TGPU_ERROR_FORKED", c"The process is the child of a fork and cannot use the runtime of its parent."),
-    (c"TGPU_ERROR_ENVIRONMENT", c"An environment variable has a value that makes no sense."),
+    (
+        c"TGPU_ERROR_SCOPE_MISMATCH",
+        c"The scope is not the innermost scope of the current task.",
+    ),
+    (
+        c"TGPU_ERROR_FORKED",
+        c"The process is the child of a fork and cannot use the runtime of its parent.",
+    ),
+    (
+        c"TGPU_ERROR_ENVIRONMENT",
+        c"An environment variable has a value that makes no sense.",
+    ),
     (c"TGPU_ERROR_BACKEND", c"The vendor's runtime reported an error."),
     (c"TGPU_ERROR_INTERNAL", c"The library has a bug."),
 ];
@@ -156,7 +198,9 @@ pub extern "C" fn tgpu_status_name(status: tgpu_status) -> *const c_char {
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_status_message(status: tgpu_status) -> *const c_char {
-    words(status).map_or(c"This version of the library does not know the status.", |w| w.1).as_ptr()
+    words(status)
+        .map_or(c"This version of the library does not know the status.", |w| w.1)
+        .as_ptr()
 }
 
 /// Copies out the details of the task's last failure.
@@ -297,7 +341,11 @@ mod tests {
                 .flat_map(|c| [c.is_uppercase().then_some('_'), Some(c.to_ascii_uppercase())])
                 .flatten()
                 .collect();
-            let prefix = if code <= TGPU_NOT_READY { "TGPU" } else { "TGPU_ERROR" };
+            let prefix = if code <= TGPU_NOT_READY {
+                "TGPU"
+            } else {
+                "TGPU_ERROR"
+            };
             assert_eq!(text(tgpu_status_name(code)), format!("{prefix}{name}"));
             assert!(text(tgpu_status_message(code)).ends_with('.'));
         }
@@ -322,8 +370,14 @@ mod tests {
                 assert_eq!(tgpu_error_info_get(&mut info), TGPU_OK);
                 assert_eq!(tgpu_error_text(buf.as_mut_ptr(), buf.len(), &mut needed), TGPU_OK);
             }
-            assert_eq!((info.status, info.device, info.stream_id, info.native_code), (TGPU_OK, -1, 0, 0));
-            assert_eq!((field(&info.text), field(&info.backend)), (String::new(), String::new()));
+            assert_eq!(
+                (info.status, info.device, info.stream_id, info.native_code),
+                (TGPU_OK, -1, 0, 0)
+            );
+            assert_eq!(
+                (field(&info.text), field(&info.backend)),
+                (String::new(), String::new())
+            );
             assert_eq!((buf[0], needed), (0, 1));
         })
         .join()
@@ -333,12 +387,15 @@ mod tests {
     #[test]
     fn details_come_out_and_long_texts_whole() {
         let long = "ä".repeat(400);
-        let error = Error::new(Status::OutOfMemory, long.clone()).on_device(3).on_stream(9).native(Native {
-            backend: "host",
-            code: -12,
-            name: "ENOMEM".into(),
-            function: "mmap",
-        });
+        let error = Error::new(Status::OutOfMemory, long.clone())
+            .on_device(3)
+            .on_stream(9)
+            .native(Native {
+                backend: "host",
+                code: -12,
+                name: "ENOMEM".into(),
+                function: "mmap",
+            });
         core::error::record(&error);
         let mut info = fresh();
         let mut needed = 0;
@@ -347,9 +404,15 @@ mod tests {
             assert_eq!(tgpu_error_info_get(&mut info), TGPU_OK);
             assert_eq!(tgpu_error_text(std::ptr::null_mut(), 0, &mut needed), TGPU_OK);
         }
-        assert_eq!((info.status, info.device, info.stream_id), (TGPU_ERROR_OUT_OF_MEMORY, 3, 9));
+        assert_eq!(
+            (info.status, info.device, info.stream_id),
+            (TGPU_ERROR_OUT_OF_MEMORY, 3, 9)
+        );
         assert_eq!((info.native_code, field(&info.backend)), (-12, "host".to_owned()));
-        assert_eq!((field(&info.native_name), field(&info.function)), ("ENOMEM".to_owned(), "mmap".to_owned()));
+        assert_eq!(
+            (field(&info.native_name), field(&info.function)),
+            ("ENOMEM".to_owned(), "mmap".to_owned())
+        );
         assert_eq!(field(&info.text), "ä".repeat(255));
 
         let whole = format!("{long} [host: mmap answered ENOMEM (-12)]");
@@ -376,10 +439,19 @@ mod tests {
         info.struct_size = 5000;
         // SAFETY: NULL and the size are refused before anything is written.
         unsafe {
-            assert_eq!(tgpu_error_info_get(std::ptr::null_mut()), TGPU_ERROR_INVALID_ARGUMENT);
+            assert_eq!(
+                tgpu_error_info_get(std::ptr::null_mut()),
+                TGPU_ERROR_INVALID_ARGUMENT
+            );
             assert_eq!(tgpu_error_info_get(&mut info), TGPU_ERROR_INVALID_ARGUMENT);
-            assert_eq!(tgpu_error_text(std::ptr::null_mut(), 1, &mut 0), TGPU_ERROR_INVALID_ARGUMENT);
-            assert_eq!(tgpu_error_text(std::ptr::null_mut(), 0, std::ptr::null_mut()), TGPU_ERROR_INVALID_ARGUMENT);
+            assert_eq!(
+                tgpu_error_text(std::ptr::null_mut(), 1, &mut 0),
+                TGPU_ERROR_INVALID_ARGUMENT
+            );
+            assert_eq!(
+                tgpu_error_text(std::ptr::null_mut(), 0, std::ptr::null_mut()),
+                TGPU_ERROR_INVALID_ARGUMENT
+            );
         }
         assert_eq!(core::error::last().unwrap().detail().text, "keep me");
     }

@@ -63,7 +63,11 @@ pub unsafe extern "C" fn tgpu_event_create(
     guard(|| {
         // SAFETY: the caller's struct has as many bytes as its struct_size says; the caller's pointer.
         let (options, out) = unsafe { (read_or_default(options, "options")?, Out::new(out, "out")?) };
-        check_flags(options.flags, TGPU_EVENT_DISABLE_TIMING, "TGPU_EVENT_DISABLE_TIMING")?;
+        check_flags(
+            options.flags,
+            TGPU_EVENT_DISABLE_TIMING,
+            "TGPU_EVENT_DISABLE_TIMING",
+        )?;
         let timing = options.flags & TGPU_EVENT_DISABLE_TIMING == 0;
         out.set(core::event::create(timing)?.bits() as tgpu_event);
         Ok(())
@@ -81,7 +85,13 @@ pub unsafe extern "C" fn tgpu_event_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_event_destroy(e: tgpu_event) -> tgpu_status {
-    guard_quiet(|| if e.is_null() { Ok(()) } else { core::event::destroy(event(e)) })
+    guard_quiet(|| {
+        if e.is_null() {
+            Ok(())
+        } else {
+            core::event::destroy(event(e))
+        }
+    })
 }
 
 /// Marks the point that a stream's queue has reached now. Replaces an earlier record.
@@ -111,7 +121,13 @@ pub extern "C" fn tgpu_event_record(e: tgpu_event, s: tgpu_stream) -> tgpu_statu
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_event_query(e: tgpu_event) -> tgpu_status {
-    guard_answer(|| Ok(if core::event::query(event(e))? { Status::Ok } else { Status::NotReady }))
+    guard_answer(|| {
+        Ok(if core::event::query(event(e))? {
+            Status::Ok
+        } else {
+            Status::NotReady
+        })
+    })
 }
 
 /// Waits until an event's last record, as it is at the time of this call, has been reached.

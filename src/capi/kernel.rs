@@ -140,16 +140,22 @@ pub unsafe extern "C" fn tgpu_kernel_from_host_fn(
         // SAFETY: the caller's pointer.
         let out = unsafe { Out::new(out, "out") }?;
         if n_args > MOST_ARGS {
-            return Err(invalid(format!("n_args is {n_args}; a host kernel takes at most {MOST_ARGS}")));
+            return Err(invalid(format!(
+                "n_args is {n_args}; a host kernel takes at most {MOST_ARGS}"
+            )));
         }
         if arg_sizes.is_null() && n_args > 0 {
             return Err(invalid(format!("arg_sizes is NULL, but n_args is {n_args}")));
         }
         // SAFETY: the caller's array has n_args elements.
-        let sizes: Vec<usize> = (0..n_args).map(|i| unsafe { arg_sizes.add(i).read_unaligned() }).collect();
+        let sizes: Vec<usize> = (0..n_args)
+            .map(|i| unsafe { arg_sizes.add(i).read_unaligned() })
+            .collect();
         let total = sizes.iter().fold(0_usize, |sum, &size| sum.saturating_add(size));
         if total > MOST_ARG_BYTES {
-            return Err(invalid(format!("arg_sizes add up to {total} bytes; at most {MOST_ARG_BYTES} are allowed")));
+            return Err(invalid(format!(
+                "arg_sizes add up to {total} bytes; at most {MOST_ARG_BYTES} are allowed"
+            )));
         }
         // SAFETY: the two function types differ in the name of the block's struct only, whose layouts are the same (above).
         // The caller vouches for function and data as its documentation says.
@@ -176,7 +182,13 @@ pub unsafe extern "C" fn tgpu_kernel_from_host_fn(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_kernel_destroy(k: tgpu_kernel) -> tgpu_status {
-    guard_quiet(|| if k.is_null() { Ok(()) } else { core::kernel::destroy(kernel(k)) })
+    guard_quiet(|| {
+        if k.is_null() {
+            Ok(())
+        } else {
+            core::kernel::destroy(kernel(k))
+        }
+    })
 }
 
 /// Tells the limits and costs of a kernel on a device.
@@ -268,8 +280,14 @@ mod tests {
     fn host_kernels_have_limits_that_are_named() {
         let sizes = [2048, 2048, 1, usize::MAX];
         assert_eq!(refused(None, 1, sizes.as_ptr()), "fn is NULL");
-        assert_eq!(refused(Some(nothing), 257, sizes.as_ptr()), "n_args is 257; a host kernel takes at most 256");
-        assert_eq!(refused(Some(nothing), 2, std::ptr::null()), "arg_sizes is NULL, but n_args is 2");
+        assert_eq!(
+            refused(Some(nothing), 257, sizes.as_ptr()),
+            "n_args is 257; a host kernel takes at most 256"
+        );
+        assert_eq!(
+            refused(Some(nothing), 2, std::ptr::null()),
+            "arg_sizes is NULL, but n_args is 2"
+        );
         assert_eq!(
             refused(Some(nothing), 3, sizes.as_ptr()),
             "arg_sizes add up to 4097 bytes; at most 4096 are allowed"
@@ -277,7 +295,13 @@ mod tests {
         assert!(refused(Some(nothing), 4, sizes.as_ptr()).contains(&usize::MAX.to_string()));
         // SAFETY: NULL is refused.
         let status = unsafe {
-            tgpu_kernel_from_host_fn(Some(nothing), std::ptr::null_mut(), 0, std::ptr::null(), std::ptr::null_mut())
+            tgpu_kernel_from_host_fn(
+                Some(nothing),
+                std::ptr::null_mut(),
+                0,
+                std::ptr::null(),
+                std::ptr::null_mut(),
+            )
         };
         assert_eq!(status, TGPU_ERROR_INVALID_ARGUMENT);
         assert_eq!(core::error::last().unwrap().to_string(), "out is NULL");

@@ -67,7 +67,11 @@ pub unsafe extern "C" fn tgpu_launch(
         // SAFETY: the caller's struct has as many bytes as its struct_size says, and its args point to a value of each
         // argument, during the call.
         let (config, args) = unsafe { (read(config, "config")?, Args::from_caller(args)) };
-        let shape = Shape { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
+        let shape = Shape {
+            grid: config.grid,
+            block: config.block,
+            shared_bytes: config.shared_bytes,
+        };
         core::launch::launch(kernel(k), stream(config.stream), &shape, args)
     })
 }

@@ -95,7 +95,11 @@ pub unsafe extern "C" fn tgpu_malloc(bytes: u64, out: *mut *mut c_void) -> tgpu_
     guard(|| {
         // SAFETY: the caller's pointer.
         let out = unsafe { Out::new(out, "out") }?;
-        out.set(if bytes == 0 { ptr::null_mut() } else { core::memory::malloc(bytes)?.as_ptr() });
+        out.set(if bytes == 0 {
+            ptr::null_mut()
+        } else {
+            core::memory::malloc(bytes)?.as_ptr()
+        });
         Ok(())
     })
 }
@@ -114,7 +118,13 @@ pub unsafe extern "C" fn tgpu_malloc(bytes: u64, out: *mut *mut c_void) -> tgpu_
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_free(p: *mut c_void) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| if p.is_null() { Ok(()) } else { core::memory::free(unsafe { addr(p) }) })
+    guard_quiet(|| {
+        if p.is_null() {
+            Ok(())
+        } else {
+            core::memory::free(unsafe { addr(p) })
+        }
+    })
 }
 
 /// Allocates memory from a pool of a stream's device, in the order of the stream.
@@ -164,7 +174,13 @@ pub unsafe extern "C" fn tgpu_malloc_async(bytes: u64, s: tgpu_stream, out: *mut
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_free_async(p: *mut c_void, s: tgpu_stream) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| if p.is_null() { Ok(()) } else { core::memory::free_async(unsafe { addr(p) }, stream(s)) })
+    guard_quiet(|| {
+        if p.is_null() {
+            Ok(())
+        } else {
+            core::memory::free_async(unsafe { addr(p) }, stream(s))
+        }
+    })
 }
 
 /// Frees device memory later, after everything queued now on its device: the call for finalizers.
@@ -182,7 +198,13 @@ pub unsafe extern "C" fn tgpu_free_async(p: *mut c_void, s: tgpu_stream) -> tgpu
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_free_deferred(p: *mut c_void) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| if p.is_null() { Ok(()) } else { core::memory::free_deferred(unsafe { addr(p) }) })
+    guard_quiet(|| {
+        if p.is_null() {
+            Ok(())
+        } else {
+            core::memory::free_deferred(unsafe { addr(p) })
+        }
+    })
 }
 
 /// Allocates pinned host memory that all devices of the current device's backend can reach.
@@ -201,7 +223,11 @@ pub unsafe extern "C" fn tgpu_host_malloc(bytes: u64, out: *mut *mut c_void) -> 
     guard(|| {
         // SAFETY: the caller's pointer.
         let out = unsafe { Out::new(out, "out") }?;
-        out.set(if bytes == 0 { ptr::null_mut() } else { core::memory::host_malloc(bytes)?.as_ptr() });
+        out.set(if bytes == 0 {
+            ptr::null_mut()
+        } else {
+            core::memory::host_malloc(bytes)?.as_ptr()
+        });
         Ok(())
     })
 }
@@ -219,7 +245,13 @@ pub unsafe extern "C" fn tgpu_host_malloc(bytes: u64, out: *mut *mut c_void) -> 
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_host_free(p: *mut c_void) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| if p.is_null() { Ok(()) } else { core::memory::host_free(unsafe { addr(p) }) })
+    guard_quiet(|| {
+        if p.is_null() {
+            Ok(())
+        } else {
+            core::memory::host_free(unsafe { addr(p) })
+        }
+    })
 }
 
 /// Pins host memory of the program, so that copies with it are as fast as with memory of tgpu_host_malloc.
@@ -242,7 +274,9 @@ pub unsafe extern "C" fn tgpu_host_register(p: *mut c_void, bytes: u64) -> tgpu_
             return Ok(());
         }
         if (p as u64).checked_add(bytes).is_none() {
-            return Err(invalid(format!("bytes is {bytes}, and {p:p} plus that is beyond the end of memory")));
+            return Err(invalid(format!(
+                "bytes is {bytes}, and {p:p} plus that is beyond the end of memory"
+            )));
         }
         // SAFETY: the caller keeps the memory until it is unregistered.
         core::memory::host_register(unsafe { addr(p) }, bytes)
@@ -261,7 +295,13 @@ pub unsafe extern "C" fn tgpu_host_register(p: *mut c_void, bytes: u64) -> tgpu_
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_host_unregister(p: *mut c_void) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard(|| if p.is_null() { Ok(()) } else { core::memory::host_unregister(unsafe { addr(p) }) })
+    guard(|| {
+        if p.is_null() {
+            Ok(())
+        } else {
+            core::memory::host_unregister(unsafe { addr(p) })
+        }
+    })
 }
 
 /// Copies between any two places: host and device, two devices, two hosts. The ranges must not overlap.
@@ -344,16 +384,22 @@ pub unsafe extern "C" fn tgpu_fill(
 ) -> tgpu_status {
     guard(|| {
         if !matches!(pattern_size, 1 | 2 | 4 | 8 | 16) {
-            return Err(invalid(format!("pattern_size is {pattern_size}; allowed are 1, 2, 4, 8 and 16")));
+            return Err(invalid(format!(
+                "pattern_size is {pattern_size}; allowed are 1, 2, 4, 8 and 16"
+            )));
         }
         let Some(bytes) = count.checked_mul(pattern_size) else {
             let most = u64::MAX / pattern_size;
-            return Err(invalid(format!("count is {count}; with a pattern_size of {pattern_size} at most {most} fit")));
+            return Err(invalid(format!(
+                "count is {count}; with a pattern_size of {pattern_size} at most {most} fit"
+            )));
         };
         check_memory(dst, bytes, "dst")?;
         check_memory(pattern, bytes, "pattern")?;
         if dst as u64 % pattern_size != 0 {
-            return Err(invalid(format!("dst is {dst:p}, which is not aligned to the pattern_size of {pattern_size}")));
+            return Err(invalid(format!(
+                "dst is {dst:p}, which is not aligned to the pattern_size of {pattern_size}"
+            )));
         }
         let mut element = [0_u8; 16];
         let element = &mut element[..pattern_size as usize];

@@ -212,7 +212,12 @@ unsafe fn text_in<'a>(p: *const c_char, name: &str) -> Result<&'a str> {
     }
     // SAFETY: the caller's promise.
     let bytes = unsafe { CStr::from_ptr(p) };
-    bytes.to_str().map_err(|e| invalid(format!("{name} is not valid UTF-8 from byte {} on", e.valid_up_to())))
+    bytes.to_str().map_err(|e| {
+        invalid(format!(
+            "{name} is not valid UTF-8 from byte {} on",
+            e.valid_up_to()
+        ))
+    })
 }
 
 /// How much of `text` fits into `room` bytes without splitting a character.
@@ -237,7 +242,9 @@ fn text_out(text: &str, to: &mut [c_char]) {
 /// Refuses flag bits that do not exist.
 fn check_flags(flags: u32, allowed: u32, names: &str) -> Result<()> {
     if flags & !allowed != 0 {
-        return Err(invalid(format!("flags is {flags:#x}; allowed are the bits {allowed:#x} ({names})")));
+        return Err(invalid(format!(
+            "flags is {flags:#x}; allowed are the bits {allowed:#x} ({names})"
+        )));
     }
     Ok(())
 }
@@ -260,7 +267,9 @@ mod tests {
     use super::*;
 
     fn last_text() -> String {
-        crate::core::error::last().map(|e| e.detail().text.to_string()).unwrap_or_default()
+        crate::core::error::last()
+            .map(|e| e.detail().text.to_string())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -289,19 +298,31 @@ mod tests {
 
     #[test]
     fn failures_are_recorded_and_answers_are_not() {
-        assert_eq!(guard(|| Err(invalid("first".into()))), error::TGPU_ERROR_INVALID_ARGUMENT);
+        assert_eq!(
+            guard(|| Err(invalid("first".into()))),
+            error::TGPU_ERROR_INVALID_ARGUMENT
+        );
         assert_eq!(last_text(), "first");
         assert_eq!(guard(|| Ok(())), error::TGPU_OK);
         assert_eq!(guard_answer(|| Ok(Status::NotReady)), error::TGPU_NOT_READY);
         assert_eq!(guard_answer(|| Ok(Status::Timeout)), error::TGPU_ERROR_TIMEOUT);
-        assert_eq!(guard(|| Err(Error::new(Status::NotReady, "pending"))), error::TGPU_NOT_READY);
-        assert_eq!(guard(|| Err(Error::new(Status::Timeout, "late"))), error::TGPU_ERROR_TIMEOUT);
+        assert_eq!(
+            guard(|| Err(Error::new(Status::NotReady, "pending"))),
+            error::TGPU_NOT_READY
+        );
+        assert_eq!(
+            guard(|| Err(Error::new(Status::Timeout, "late"))),
+            error::TGPU_ERROR_TIMEOUT
+        );
         assert_eq!(last_text(), "first");
     }
 
     #[test]
     fn quiet_calls_leave_the_last_error_alone() {
-        assert_eq!(guard(|| Err(invalid("mine".into()))), error::TGPU_ERROR_INVALID_ARGUMENT);
+        assert_eq!(
+            guard(|| Err(invalid("mine".into()))),
+            error::TGPU_ERROR_INVALID_ARGUMENT
+        );
         let status = guard_quiet(|| Err(Error::new(Status::InvalidHandle, "other")));
         assert_eq!(status, error::TGPU_ERROR_INVALID_HANDLE);
         assert_eq!(guard_quiet(|| panic!("other")), error::TGPU_ERROR_INTERNAL);
@@ -334,7 +355,10 @@ mod tests {
     fn strings_in_are_checked() {
         // SAFETY: NULL is allowed, and the literals end with a NUL.
         unsafe {
-            assert_eq!(text_in(std::ptr::null(), "name").unwrap_err().to_string(), "name is NULL");
+            assert_eq!(
+                text_in(std::ptr::null(), "name").unwrap_err().to_string(),
+                "name is NULL"
+            );
             assert_eq!(text_in(c"k\xc3\xa4se".as_ptr(), "name").unwrap(), "käse");
             let e = text_in(c"ab\xffc".as_ptr(), "name").unwrap_err();
             assert_eq!(e.to_string(), "name is not valid UTF-8 from byte 2 on");
@@ -350,7 +374,9 @@ mod tests {
         out.set(u64::MAX);
         assert_eq!(bytes, [0, 255, 255, 255, 255, 255, 255, 255, 255]);
         // SAFETY: NULL is allowed.
-        let e = unsafe { Out::<u64>::new(std::ptr::null_mut(), "out") }.err().unwrap();
+        let e = unsafe { Out::<u64>::new(std::ptr::null_mut(), "out") }
+            .err()
+            .unwrap();
         assert_eq!(e.to_string(), "out is NULL");
     }
 

@@ -49,9 +49,16 @@ pub(super) fn module(m: tgpu_module) -> ModuleHandle {
 ///
 /// # Safety
 /// `list` is NULL or has `count` elements, each NULL or a text that ends with a NUL.
-unsafe fn texts_in(list: *const *const c_char, count: usize, name: &str, count_name: &str) -> Result<Vec<String>> {
+unsafe fn texts_in(
+    list: *const *const c_char,
+    count: usize,
+    name: &str,
+    count_name: &str,
+) -> Result<Vec<String>> {
     if count > MOST_STRINGS {
-        return Err(invalid(format!("{count_name} is {count}; at most {MOST_STRINGS} are allowed")));
+        return Err(invalid(format!(
+            "{count_name} is {count}; at most {MOST_STRINGS} are allowed"
+        )));
     }
     if list.is_null() && count > 0 {
         return Err(invalid(format!("{name} is NULL, but {count_name} is {count}")));
@@ -90,7 +97,10 @@ pub unsafe extern "C" fn tgpu_module_load(
             return Err(null("image"));
         }
         if bytes == 0 || bytes > isize::MAX as usize {
-            return Err(invalid(format!("bytes is {bytes}; it must be 1 to {}", isize::MAX)));
+            return Err(invalid(format!(
+                "bytes is {bytes}; it must be 1 to {}",
+                isize::MAX
+            )));
         }
         // SAFETY: the caller's image has as many bytes, read during the call.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
@@ -124,7 +134,11 @@ pub unsafe extern "C" fn tgpu_module_compile(
         // its struct_size says, and its pointer may be written.
         let (source, options, out) = unsafe {
             let given = read_or_default(options, "options")?;
-            let name = if given.name.is_null() { "kernel" } else { text_in(given.name, "name")? };
+            let name = if given.name.is_null() {
+                "kernel"
+            } else {
+                text_in(given.name, "name")?
+            };
             let options = CompileOptions {
                 name: name.to_owned(),
                 options: texts_in(given.options, given.option_count, "options", "option_count")?,
@@ -185,8 +199,13 @@ pub unsafe extern "C" fn tgpu_module_global_get(
 ) -> tgpu_status {
     guard(|| {
         // SAFETY: the caller's text ends with a NUL, and its pointers may be written.
-        let (name, out, size_out) =
-            unsafe { (text_in(name, "name")?, Out::new(out, "out")?, Out::new(bytes, "bytes")?) };
+        let (name, out, size_out) = unsafe {
+            (
+                text_in(name, "name")?,
+                Out::new(out, "out")?,
+                Out::new(bytes, "bytes")?,
+            )
+        };
         let (addr, size) = core::module::global(module(m), d, name)?;
         out.set(addr.as_ptr());
         size_out.set(size);
@@ -205,7 +224,13 @@ pub unsafe extern "C" fn tgpu_module_global_get(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_module_destroy(m: tgpu_module) -> tgpu_status {
-    guard_quiet(|| if m.is_null() { Ok(()) } else { core::module::destroy(module(m)) })
+    guard_quiet(|| {
+        if m.is_null() {
+            Ok(())
+        } else {
+            core::module::destroy(module(m))
+        }
+    })
 }
 
 #[cfg(test)]
@@ -214,20 +239,30 @@ mod tests {
 
     #[test]
     fn lists_of_strings_are_checked() {
-        let list = [c"-O2".as_ptr(), c"-g".as_ptr(), std::ptr::null(), c"\xff".as_ptr()];
+        let list = [
+            c"-O2".as_ptr(),
+            c"-g".as_ptr(),
+            std::ptr::null(),
+            c"\xff".as_ptr(),
+        ];
         // SAFETY: the list has as many elements as each call says, or the call is refused before it is read.
         let read = |count| unsafe { texts_in(list.as_ptr(), count, "options", "option_count") };
         assert_eq!(read(0).unwrap(), Vec::<String>::new());
         assert_eq!(read(2).unwrap(), ["-O2", "-g"]);
         assert_eq!(read(3).unwrap_err().to_string(), "options[2] is NULL");
-        assert_eq!(read(4097).unwrap_err().to_string(), "option_count is 4097; at most 4096 are allowed");
+        assert_eq!(
+            read(4097).unwrap_err().to_string(),
+            "option_count is 4097; at most 4096 are allowed"
+        );
         // SAFETY: as above; NULL is allowed.
         unsafe {
             let e = texts_in(list[3..].as_ptr(), 1, "options", "option_count").unwrap_err();
             assert_eq!(e.to_string(), "options[0] is not valid UTF-8 from byte 0 on");
             let e = texts_in(std::ptr::null(), 1, "options", "option_count").unwrap_err();
             assert_eq!(e.to_string(), "options is NULL, but option_count is 1");
-            assert!(texts_in(std::ptr::null(), 0, "options", "option_count").unwrap().is_empty());
+            assert!(texts_in(std::ptr::null(), 0, "options", "option_count")
+                .unwrap()
+                .is_empty());
         }
     }
 }

@@ -44,7 +44,9 @@ pub unsafe extern "C" fn tgpu_scope_enter_device(d: tgpu_device, out: *mut tgpu_
     guard(|| {
         // SAFETY: the caller's pointer.
         let out = unsafe { Out::new(out, "out") }?;
-        out.set(tgpu_scope { opaque: core::scope::enter_device(d)?.0 });
+        out.set(tgpu_scope {
+            opaque: core::scope::enter_device(d)?.0,
+        });
         Ok(())
     })
 }
@@ -65,7 +67,9 @@ pub unsafe extern "C" fn tgpu_scope_enter_stream(s: tgpu_stream, out: *mut tgpu_
     guard(|| {
         // SAFETY: the caller's pointer.
         let out = unsafe { Out::new(out, "out") }?;
-        out.set(tgpu_scope { opaque: core::scope::enter_stream(stream(s))?.0 });
+        out.set(tgpu_scope {
+            opaque: core::scope::enter_stream(stream(s))?.0,
+        });
         Ok(())
     })
 }

@@ -114,14 +114,21 @@ pub unsafe extern "C" fn tgpu_stream_create(
     guard(|| {
         // SAFETY: the caller's struct has as many bytes as its struct_size says; the caller's pointer.
         let (options, out) = unsafe { (read_or_default(options, "options")?, Out::new(out, "out")?) };
-        check_flags(options.flags, TGPU_STREAM_LEGACY_ORDER, "TGPU_STREAM_LEGACY_ORDER")?;
+        check_flags(
+            options.flags,
+            TGPU_STREAM_LEGACY_ORDER,
+            "TGPU_STREAM_LEGACY_ORDER",
+        )?;
         let priority = Priority::from_code(options.priority).ok_or_else(|| {
             invalid(format!(
                 "priority is {}; allowed are TGPU_PRIORITY_NORMAL (0), TGPU_PRIORITY_LOW (1) and TGPU_PRIORITY_HIGH (2)",
                 options.priority
             ))
         })?;
-        let spec = StreamSpec { priority, legacy_order: options.flags & TGPU_STREAM_LEGACY_ORDER != 0 };
+        let spec = StreamSpec {
+            priority,
+            legacy_order: options.flags & TGPU_STREAM_LEGACY_ORDER != 0,
+        };
         out.set(core::stream::create(spec)?.bits() as tgpu_stream);
         Ok(())
     })
@@ -141,7 +148,13 @@ pub unsafe extern "C" fn tgpu_stream_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_stream_destroy(s: tgpu_stream) -> tgpu_status {
-    guard_quiet(|| if s.is_null() { Ok(()) } else { core::stream::destroy(stream(s)) })
+    guard_quiet(|| {
+        if s.is_null() {
+            Ok(())
+        } else {
+            core::stream::destroy(stream(s))
+        }
+    })
 }
 
 /// Gives the current stream of the task's current device. Costs a few nanoseconds.
@@ -193,7 +206,13 @@ pub extern "C" fn tgpu_stream_set(s: tgpu_stream) -> tgpu_status {
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_stream_query(s: tgpu_stream) -> tgpu_status {
-    guard_answer(|| Ok(if core::stream::query(stream(s))? { Status::Ok } else { Status::NotReady }))
+    guard_answer(|| {
+        Ok(if core::stream::query(stream(s))? {
+            Status::Ok
+        } else {
+            Status::NotReady
+        })
+    })
 }
 
 /// Waits until everything queued on a stream so far is done.

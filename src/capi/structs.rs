@@ -56,14 +56,17 @@ pub(super) unsafe fn read<T: AbiStruct>(p: *const T, name: &str) -> Result<T> {
     // SAFETY: both sides have at least this many bytes, and one of them is a local of ours. All zeros and any bytes
     // of the caller are a valid `T` by the trait's promise.
     let ours = unsafe {
-        ptr::copy_nonoverlapping(p.cast::<u8>(), ours.as_mut_ptr().cast::<u8>(), size.min(size_of::<T>()));
+        ptr::copy_nonoverlapping(
+            p.cast::<u8>(),
+            ours.as_mut_ptr().cast::<u8>(),
+            size.min(size_of::<T>()),
+        );
         ours.assume_init()
     };
     if size > size_of::<T>() {
         // SAFETY: the caller has `size` readable bytes.
-        let tail = unsafe {
-            std::slice::from_raw_parts(p.cast::<u8>().add(size_of::<T>()), size - size_of::<T>())
-        };
+        let tail =
+            unsafe { std::slice::from_raw_parts(p.cast::<u8>().add(size_of::<T>()), size - size_of::<T>()) };
         if let Some(at) = tail.iter().position(|&byte| byte != 0) {
             return Err(invalid(format!(
                 "byte {} of {name} is not zero, but this library knows only the first {} bytes of {}: the program \
@@ -187,7 +190,10 @@ mod tests {
     #[test]
     fn the_same_size_is_copied() {
         let t = Bytes::new(SIZE, SIZE, 7).read().unwrap();
-        assert_eq!((t.struct_size, t.a, t.b, t.c), (SIZE, 0x0707_0707, 0x0707_0707, 0x0707_0707_0707_0707));
+        assert_eq!(
+            (t.struct_size, t.a, t.b, t.c),
+            (SIZE, 0x0707_0707, 0x0707_0707, 0x0707_0707_0707_0707)
+        );
     }
 
     #[test]
@@ -196,7 +202,9 @@ mod tests {
             // The vector ends where struct_size says: Miri or a sanitizer would see a read beyond it.
             let t = Bytes::new(size, size, 0xff).read().unwrap();
             let expected = |at: usize, len: usize| {
-                (0..len).map(|i| if at + i < size { 0xff_u64 << (8 * i) } else { 0 }).sum::<u64>()
+                (0..len)
+                    .map(|i| if at + i < size { 0xff_u64 << (8 * i) } else { 0 })
+                    .sum::<u64>()
             };
             assert_eq!(t.struct_size, size);
             assert_eq!(u64::from(t.a), expected(WORD, 4), "a, size {size}");
@@ -213,8 +221,14 @@ mod tests {
             for at in [SIZE, size - 1] {
                 bytes.0[1 + at] = 1;
                 let text = text(bytes.read());
-                assert!(text.starts_with(&format!("byte {at} of options is not zero")), "{text}");
-                assert!(text.contains(&format!("the first {SIZE} bytes of tgpu_thing")), "{text}");
+                assert!(
+                    text.starts_with(&format!("byte {at} of options is not zero")),
+                    "{text}"
+                );
+                assert!(
+                    text.contains(&format!("the first {SIZE} bytes of tgpu_thing")),
+                    "{text}"
+                );
                 bytes.0[1 + at] = 0;
             }
         }
@@ -225,7 +239,9 @@ mod tests {
         for size in [0, 1, WORD - 1, MAX + 1, usize::MAX] {
             // Only the size itself is there.
             let mut bytes = Bytes::new(size, WORD, 0);
-            let expected = format!("->struct_size is {size}; it must be {WORD} to 4096, and sizeof(tgpu_thing) is {SIZE}");
+            let expected = format!(
+                "->struct_size is {size}; it must be {WORD} to 4096, and sizeof(tgpu_thing) is {SIZE}"
+            );
             assert!(text(bytes.read()).contains(&expected));
             assert!(text(bytes.write()).contains(&expected));
         }
@@ -256,7 +272,11 @@ mod tests {
             assert_eq!(bytes.size(), size);
             let whole = [[1u8; 4].as_slice(), &[2; 4], &[3; 8]].concat();
             for (i, &byte) in bytes.body().iter().enumerate() {
-                let expected = if WORD + i >= size { 0xee } else { whole.get(i).copied().unwrap_or(0) };
+                let expected = if WORD + i >= size {
+                    0xee
+                } else {
+                    whole.get(i).copied().unwrap_or(0)
+                };
                 assert_eq!(byte, expected, "byte {} of size {size}", WORD + i);
             }
         }

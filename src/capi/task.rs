@@ -95,7 +95,13 @@ pub unsafe extern "C" fn tgpu_task_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_task_destroy(t: tgpu_task) -> tgpu_status {
-    guard_quiet(|| if t.is_null() { Ok(()) } else { core::task::destroy(TaskHandle::from_bits(t as u64)) })
+    guard_quiet(|| {
+        if t.is_null() {
+            Ok(())
+        } else {
+            core::task::destroy(TaskHandle::from_bits(t as u64))
+        }
+    })
 }
 
 /// Gives the task that is current on the calling thread: the one swapped in last, else the thread's own.

@@ -71,9 +71,14 @@ mod tests {
     #[test]
     fn number_and_text_agree() {
         // SAFETY: a text of ours, ended by a NUL.
-        let text = unsafe { std::ffi::CStr::from_ptr(tgpu_version_string()) }.to_str().unwrap();
+        let text = unsafe { std::ffi::CStr::from_ptr(tgpu_version_string()) }
+            .to_str()
+            .unwrap();
         let v = tgpu_version();
-        assert_eq!(text, format!("{}.{}.{}", v / 1_000_000, v / 1_000 % 1_000, v % 1_000));
+        assert_eq!(
+            text,
+            format!("{}.{}.{}", v / 1_000_000, v / 1_000 % 1_000, v % 1_000)
+        );
         assert_eq!(text, env!("CARGO_PKG_VERSION"));
     }
 }
