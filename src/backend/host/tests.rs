@@ -385,7 +385,7 @@ fn arguments_are_copied_and_aligned() {
                     (p as usize, std::slice::from_raw_parts(p.cast::<u8>(), n))
                 };
                 assert!(
-                    n == 0 || p.is_multiple_of(1 << n.trailing_zeros().min(6)),
+                    n == 0 || p % (1 << n.trailing_zeros().min(6)) == 0,
                     "argument {i} at {p:#x}"
                 );
                 assert!(
@@ -422,7 +422,7 @@ fn shared_memory_belongs_to_one_block() {
     let b = host(1, 4);
     let s = normal(b);
     let k = kernel(&[], |block, _| {
-        assert!((block.shared as usize).is_multiple_of(64));
+        assert_eq!(block.shared as usize % 64, 0);
         // SAFETY: the block has `shared_bytes` bytes for itself alone.
         let mine =
             unsafe { std::slice::from_raw_parts_mut(block.shared.cast::<u8>(), block.shared_bytes as usize) };
@@ -774,7 +774,7 @@ fn memory_has_a_capacity() {
     assert_eq!(vast.memory(0).unwrap().0, u64::MAX / 256 * 256);
     for bytes in [1u64, 255, 256, 257, 100_000, 200_000] {
         let a = b.alloc(0, bytes).unwrap();
-        assert!(a.value().is_multiple_of(256));
+        assert_eq!(a.value() % 256, 0);
         // SAFETY: just allocated with that many bytes.
         unsafe { std::ptr::write_bytes(a.as_ptr().cast::<u8>(), 1, bytes as usize) };
         b.free(0, a).unwrap();
@@ -891,7 +891,7 @@ fn free_waits_for_the_device() {
         gate.open();
     });
     let p = b.host_alloc(0, 5000).unwrap();
-    assert!(p.value().is_multiple_of(PAGE));
+    assert_eq!(p.value() % PAGE, 0);
     b.host_free(0, p).unwrap();
     assert_eq!(b.host_free(0, p).unwrap_err().status(), Status::InvalidArgument);
 }
