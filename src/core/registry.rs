@@ -309,20 +309,22 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// How the search for the `index`-th backend went. Starts the search if none was made.
+/// How the search for the `index`-th backend went. Starts the search if none was made. Where there is no device it
+/// says why; where a variable makes no sense nothing does.
 pub fn backend_report(index: usize) -> Result<BackendReport> {
-    let reports = &probe()?.reports;
-    reports
-        .get(index)
-        .cloned()
-        .ok_or_else(|| match &probe().map(|probe| &probe.outcome) {
-            Ok(Err(error)) if reports.is_empty() => error.clone(),
-            _ => Error::new(
-                Status::NotFound,
-                format!(
-                    "there is no backend {index}; the last one is {}",
-                    reports.len().wrapping_sub(1) as isize
-                ),
+    let Probe { reports, outcome } = probe()?;
+    if let Err(error) = outcome {
+        if error.status() != Status::NoDevice {
+            return Err(error.clone());
+        }
+    }
+    reports.get(index).cloned().ok_or_else(|| {
+        Error::new(
+            Status::NotFound,
+            format!(
+                "there is no backend {index}; the last one is {}",
+                reports.len().wrapping_sub(1) as isize
             ),
-        })
+        )
+    })
 }
