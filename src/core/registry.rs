@@ -312,6 +312,7 @@ fn hex(bytes: &[u8]) -> String {
 /// How the search for the `index`-th backend went. Starts the search if none was made. Where there is no device it
 /// says why; where a variable makes no sense nothing does.
 pub fn backend_report(index: usize) -> Result<BackendReport> {
+    task::outside()?;
     let Probe { reports, outcome } = probe()?;
     if let Err(error) = outcome {
         if error.status() != Status::NoDevice {

@@ -116,8 +116,8 @@ pub(crate) fn present() -> Option<&'static Task> {
     HERE.get().map(|here| &here.task.body)
 }
 
-#[cold]
-fn arrive() -> Result<Here> {
+/// Answers FORKED and IN_CALLBACK where the runtime must not be touched.
+pub(crate) fn outside() -> Result<()> {
     if registry::forked() {
         return Err(registry::forked_error());
     }
@@ -128,6 +128,12 @@ fn arrive() -> Result<Here> {
              tgpu_free_deferred and calls that look at errors are allowed there",
         ));
     }
+    Ok(())
+}
+
+#[cold]
+fn arrive() -> Result<Here> {
+    outside()?;
     runtime()?;
     let own = TASKS.take()?;
     let thread = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
