@@ -307,13 +307,13 @@ impl Backend for HostBackend {
         let value = native.value();
         if value == 2 {
             return Err(Error::new(
-                Status::NotSupported,
+                Status::InvalidArgument,
                 "the per-thread default stream (handle 2) cannot be imported: it is another one on each thread",
             ));
         }
         let (raw, effective) = self.device(device)?.import(value).ok_or_else(|| {
             Error::new(
-                Status::InvalidHandle,
+                Status::InvalidArgument,
                 format!("{value:#x} is no live stream of host device {device}"),
             )
         })?;

@@ -1236,13 +1236,13 @@ fn streams_are_imported_by_their_native_handle() {
     sync(b, one.raw);
     b.stream_destroy(0, one.raw);
     let status = |device, value| b.stream_import(device, native(value)).unwrap_err().status();
-    assert_eq!(status(0, handle.value()), Status::InvalidHandle);
+    assert_eq!(status(0, handle.value()), Status::InvalidArgument);
     let t = normal(b);
     let other = b.stream_native(0, t).unwrap() as u64;
-    assert_eq!(status(1, other), Status::InvalidHandle);
-    assert_eq!(status(0, 0xdead_beef), Status::InvalidHandle);
-    assert_eq!(status(0, other + 1), Status::InvalidHandle);
-    assert_eq!(status(0, 2), Status::NotSupported);
+    assert_eq!(status(1, other), Status::InvalidArgument);
+    assert_eq!(status(0, 0xdead_beef), Status::InvalidArgument);
+    assert_eq!(status(0, other + 1), Status::InvalidArgument);
+    assert_eq!(status(0, 2), Status::InvalidArgument);
     assert_eq!(status(7, 0), Status::InvalidDevice);
     // The legacy stream, one for each device.
     let legacy = b.stream_import(0, native(0)).unwrap().raw;
