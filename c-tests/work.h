@@ -1,0 +1,134 @@
+/* Work for streams: kernels that note that they ran, and gates that hold a stream up until the test opens them. */
+#ifndef WORK_H
+#define WORK_H
+
+#include "check.h"
+#include <stdatomic.h>
+
+/* Makes a kernel of a function with up to four arguments; sizes end with 0. */
+HELPER tgpu_kernel kernel_of(tgpu_host_kernel function, size_t count, const size_t *sizes) {
+    tgpu_kernel k = NULL;
+    CHECK_OK(tgpu_kernel_from_host_fn(function, NULL, count, sizes, &k));
+    return k;
+}
+
+/* Queues one call of a function with one pointer. The kernel goes at once: what is queued runs all the same. */
+HELPER void queue(tgpu_stream s, tgpu_host_kernel function, void *pointer) {
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    void *args[1] = {&pointer};
+    tgpu_kernel k = kernel_of(function, 1, (const size_t[]){sizeof pointer});
+    config.stream = s;
+    CHECK_OK(tgpu_launch(k, &config, args));
+    CHECK_OK(tgpu_kernel_destroy(k));
+}
+
+/* ---- gates */
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int entered, open;
+};
+#define GATE {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0}
+
+HELPER void gate_pass_(struct gate *g) {
+    pthread_mutex_lock(&g->lock);
+    g->entered++;
+    pthread_cond_broadcast(&g->changed);
+    while (!g->open) pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+HELPER void gate_kernel_(const tgpu_host_block *block, void *const *args, void *data) {
+    (void)block, (void)data;
+    gate_pass_(*(struct gate *const *)args[0]);
+}
+
+/* Later work of the stream runs only once the gate is open. */
+HELPER void hold(tgpu_stream s, struct gate *g) {
+    queue(s, gate_kernel_, g);
+}
+
+/* Waits until the stream has come to the gate. */
+HELPER void wait_for_gate(struct gate *g) {
+    pthread_mutex_lock(&g->lock);
+    while (!g->entered) pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Opens it for good. Synchronize before the gate goes out of scope. */
+HELPER void open_gate(struct gate *g) {
+    pthread_mutex_lock(&g->lock);
+    g->open = 1;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- notes: what ran, in which order, on which device */
+
+enum { NOTES = 4096 };
+struct notes {
+    atomic_int count;
+    int values[NOTES], devices[NOTES];
+};
+
+struct note_args_ {
+    struct notes *notes;
+    int value;
+};
+
+HELPER void note_kernel_(const tgpu_host_block *block, void *const *args, void *data) {
+    const struct note_args_ *a = args[0];
+    int i = atomic_fetch_add(&a->notes->count, 1);
+    (void)data;
+    if (i >= NOTES) FAIL("too many notes");
+    a->notes->values[i] = a->value;
+    a->notes->devices[i] = block->device;
+}
+
+HELPER tgpu_status try_note(tgpu_stream s, struct notes *notes, int value) {
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    struct note_args_ a = {notes, value};
+    void *args[1] = {&a};
+    tgpu_kernel k = kernel_of(note_kernel_, 1, (const size_t[]){sizeof a});
+    tgpu_status status;
+    config.stream = s;
+    status = tgpu_launch(k, &config, args);
+    CHECK_OK(tgpu_kernel_destroy(k));
+    return status;
+}
+
+/* Queues a note. */
+HELPER void note(tgpu_stream s, struct notes *notes, int value) {
+    CHECK_OK(try_note(s, notes, value));
+}
+
+#define CHECK_NOTES(notes, ...) \
+    check_notes_(notes, sizeof((int[]){__VA_ARGS__}) / sizeof(int), (const int[]){__VA_ARGS__}, __FILE__, __LINE__)
+
+HELPER void check_notes_(struct notes *notes, size_t count, const int *values, const char *file, int line) {
+    int same = (size_t)atomic_load(&notes->count) == count;
+    for (size_t i = 0; same && i < count; i++) same = notes->values[i] == values[i];
+    if (same) return;
+    fprintf(stderr, "%s:%d: in %s: it ran:", file, line, running_);
+    for (int i = 0; i < atomic_load(&notes->count); i++) fprintf(stderr, " %d", notes->values[i]);
+    fprintf(stderr, "; must be:");
+    for (size_t i = 0; i < count; i++) fprintf(stderr, " %d", values[i]);
+    fputc('\n', stderr);
+    fail_();
+}
+
+/* Whatever the device has to do, it has had every chance: used before checks that something has NOT run. Another stream
+ * of the device has come and gone, so a thread was there for the work. */
+HELPER void give_every_chance(tgpu_device d) {
+    struct notes notes = {0};
+    tgpu_stream s = stream_on(d);
+    for (int i = 0; i < 20; i++) {
+        note(s, &notes, i);
+        CHECK_OK(tgpu_stream_synchronize(s));
+        sleep_ms(1);
+    }
+    CHECK_OK(tgpu_stream_destroy(s));
+}
+
+#endif
