@@ -2,8 +2,8 @@
 
 use super::{
     Addr, Args, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence, FunctionInfo,
-    HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts, Priority, RawEvent, RawFunction,
-    RawModule, RawStream, Result, Shape, Status, StreamSpec,
+    Gate, HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts, Priority, RawEvent,
+    RawFunction, RawModule, RawStream, Result, Shape, Status, StreamSpec,
 };
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ mod tests;
 mod work;
 
 use device::{lend, Device, Lent};
-use event::Event;
+use event::{Event, Record};
 use pool::{Pool, SHARED_BYTES};
 use stream::Op;
 pub use work::thread_is_inside_user_code as inside_user_code;
@@ -354,6 +354,13 @@ impl Backend for HostBackend {
         stream_of(stream)?.enqueue(self.pool, Op::Callback(callback))
     }
 
+    fn stream_gate(&self, _device: u32, stream: RawStream) -> Result<Gate> {
+        let record = Arc::new(Record::default());
+        stream_of(stream)?.enqueue(self.pool, Op::Wait(record.clone()))?;
+        let pool = self.pool;
+        Ok(Gate::new(move || record.reach(pool)))
+    }
+
     fn fence(&self, device: u32, stream: RawStream) -> Result<Fence> {
         Ok(Fence {
             device,
@@ -556,6 +563,10 @@ impl Backend for HostBackend {
 
     fn pointer_facts(&self, _addr: Addr) -> Option<PointerFacts> {
         None
+    }
+
+    fn memory_is_host(&self) -> bool {
+        true
     }
 
     fn memcpy(
