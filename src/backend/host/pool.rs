@@ -89,6 +89,14 @@ impl Job {
         self.any_given_back.store(true, Ordering::SeqCst);
     }
 
+    /// How often it can be claimed, roughly; at least 1.
+    fn remaining_chunks(&self) -> u64 {
+        self.units
+            .saturating_sub(self.next.load(Ordering::Relaxed))
+            .div_ceil(self.chunk)
+            .max(1)
+    }
+
     fn has_more(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.units || self.any_given_back.load(Ordering::SeqCst)
     }
@@ -214,36 +222,40 @@ impl Pool {
 
     /// Hands an owned stream to the workers.
     pub fn schedule_stream(&'static self, stream: Arc<Stream>) {
-        self.schedule(rank(stream.priority()), Item::Stream(stream));
+        self.schedule(rank(stream.priority()), Item::Stream(stream), 1);
     }
 
-    fn schedule(&'static self, rank: usize, item: Item) {
+    /// Queues an entry that `wanted` workers could go on with.
+    fn schedule(&'static self, rank: usize, item: Item, wanted: u32) {
         self.ready[rank].push(item);
         // Against `any_ready` of a worker about to sleep or to stop searching, and against `settle_hint`.
         fence(Ordering::SeqCst);
         if self.hints.load(Ordering::Relaxed) & (1 << rank) == 0 {
             self.hints.fetch_or(1 << rank, Ordering::SeqCst);
         }
-        self.notify();
+        self.notify(wanted);
     }
 
-    /// Sees to it that a worker looks at the ready queues from now on.
-    fn notify(&'static self) {
-        if self.searching.load(Ordering::SeqCst) != 0 {
-            return;
-        }
-        if self.sleepers.load(Ordering::SeqCst) != 0 && self.wake_sleeper() {
-            return;
-        }
-        if self.fixed.started.load(Ordering::Relaxed) < self.fixed.threads {
+    /// Sees to it that up to `wanted` workers look at the ready queues from now on, at least one of them.
+    fn notify(&'static self, wanted: u32) {
+        for _ in 0..wanted {
+            if self.searching.load(Ordering::SeqCst) >= wanted {
+                return;
+            }
+            if self.sleepers.load(Ordering::SeqCst) != 0 && self.wake_sleeper(wanted) {
+                continue;
+            }
             // Without another thread the work still runs, only later.
-            let _ = self.start(false);
+            if self.fixed.started.load(Ordering::Relaxed) >= self.fixed.threads || self.start(false).is_err()
+            {
+                return;
+            }
         }
     }
 
-    fn wake_sleeper(&self) -> bool {
+    fn wake_sleeper(&self, wanted: u32) -> bool {
         let mut idle = self.idle.lock();
-        if self.searching.load(Ordering::SeqCst) != 0 {
+        if self.searching.load(Ordering::SeqCst) >= wanted {
             return true;
         }
         let Some(worker) = idle.pop() else { return false };
@@ -308,9 +320,12 @@ impl Pool {
         if hints & READY == 0 {
             return None;
         }
-        for rank in 0..self.ready.len() {
-            while hints & (1 << rank) != 0 {
-                if let Some(item) = self.ready[rank].pop() {
+        for (rank, queue) in self.ready.iter().enumerate() {
+            if hints & (1 << rank) == 0 {
+                continue;
+            }
+            loop {
+                if let Some(item) = queue.pop() {
                     return Some(item);
                 }
                 if !self.settle_hint(rank) {
@@ -333,7 +348,7 @@ impl Pool {
         if self.searching.fetch_sub(1, Ordering::SeqCst) == 1 {
             fence(Ordering::SeqCst);
             if self.any_ready() {
-                self.notify();
+                self.notify(1);
             }
         }
     }
@@ -471,7 +486,7 @@ impl Worker {
             std::hint::spin_loop();
             return true;
         }
-        if looks.is_multiple_of(16) {
+        if *looks % 16 == 0 {
             let start = since.get_or_insert_with(Instant::now);
             if start.elapsed() >= SEARCH {
                 return false;
@@ -633,7 +648,9 @@ impl Worker {
 
     fn offer(&self, rank: usize, job: &Arc<Job>) {
         if !job.queued.load(Ordering::SeqCst) && !job.queued.swap(true, Ordering::SeqCst) {
-            self.pool.schedule(rank, Item::Job(job.clone()));
+            // Two at a time, each of which wakes two more: all are awake after few wake-ups in a row.
+            let wanted = job.remaining_chunks().min(2) as u32;
+            self.pool.schedule(rank, Item::Job(job.clone()), wanted);
         }
     }
 
