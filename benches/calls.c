@@ -113,6 +113,6 @@ void row_lease(void) {
         }
     }
     const char *note = cold_count == 0 ? NULL : text("%d of %d leases made a new stream", cold_count, rounds * TASKS * 2);
-    row_ratio("stream lease at first use in a new tgpu_task, pool warm", &task, &reference, 0.1, note);
-    row_ratio("the same in a new OS thread (its first call)", &thread, &reference, 0.1, note);
+    row_ratio("stream lease in a new tgpu_task (pthread create + join)", &task, &reference, 0.1, note);
+    row_ratio("stream lease in a new thread (the same)", &thread, &reference, 0.1, note);
 }

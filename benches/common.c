@@ -112,7 +112,7 @@ void row_ratio(const char *what, samples *ours, samples *reference, double at_mo
         .what = what,
         .ours = text_time(a),
         .reference = text_time(b),
-        .ratio = text("%.2f", a / b),
+        .ratio = text("%.3g", a / b),
         .reach = at_most > 0 ? text("at most %gx", at_most) : "",
         .value = a / b,
         .limit = at_most,

@@ -31,7 +31,7 @@ void row_burst(void) {
     }
     double median = samples_median(&ours);
     row r = {
-        .what = "enqueue of an empty kernel, bursts of 1,000, worker awake",
+        .what = "enqueue, bursts of 1,000, worker awake",
         .ours = text_time(median),
         .reach = "at most 300 ns",
         .value = median,
@@ -140,7 +140,7 @@ void row_idle_enqueue(void) {
     partner_stop();
     double a = samples_median(&ours), b = samples_median(&reference);
     row r = {
-        .what = "enqueue on an idle device, worker asleep; reference: one futex wake",
+        .what = "enqueue, worker asleep (one futex wake)",
         .ours = text_time(a),
         .reference = text_time(b),
         .ratio = text("%.2f", a / b),
@@ -197,10 +197,10 @@ static void row_back_to_back(const char *what, int pinned, double at_most) {
 void row_round_trip_pinned(void) {
     /* Two threads on two cores: with more workers than one they would share the second core. */
     SYS(setenv("TASKGPU_HOST_THREADS", "1", 1));
-    row_back_to_back("round trip of an empty kernel, back to back, pinned to two cores; reference: spin hand-off", 1, 4);
+    row_back_to_back("round trip, back to back, pinned (bare spin hand-off)", 1, 4);
 }
 void row_round_trip(void) {
-    row_back_to_back("the same, library and caller not pinned", 0, 15);
+    row_back_to_back("round trip, back to back, not pinned (the same)", 0, 15);
 }
 
 void row_round_trip_idle(void) {
@@ -220,5 +220,5 @@ void row_round_trip_idle(void) {
         samples_add(&reference, wake);
     }
     partner_stop();
-    row_ratio("round trip after 10 ms of idleness; reference: futex there and back", &ours, &reference, 1.5, NULL);
+    row_ratio("round trip after 10 ms idle (futex there and back)", &ours, &reference, 1.5, NULL);
 }

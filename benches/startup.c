@@ -57,7 +57,7 @@ void row_startup(void) {
     }
     double a = samples_median(&ours), b = samples_median(&linked);
     row r = {
-        .what = "process start to first device count, TASKGPU_BACKENDS=host; reference: linked, not called",
+        .what = "start to first device count (linked, not called)",
         .ours = text_time(a),
         .reference = text_time(b),
         .ratio = text("%.2f", a / b),

@@ -79,11 +79,11 @@ void row_threads(void) {
     }
     double rss_end = resident_mib(), each = (bench_now() - start) / total;
     row memory = {
-        .what = text("%d threads, each device_set + launch + synchronize + exit: resident memory", total),
+        .what = text("%d short threads: resident memory", total),
         .ours = text("%.2f MiB", rss_end),
         .reference = text("%.2f MiB after %d", rss_first, FIRST),
         .ratio = text("%.3f", rss_end / rss_first),
-        .reach = "flat (1 MiB)",
+        .reach = "flat (1 MiB more)",
         .value = rss_end - rss_first,
         .limit = 1,
         .kind = ROW_AT_MOST,
@@ -92,11 +92,11 @@ void row_threads(void) {
     };
     row_print(&memory);
     row streams = {
-        .what = "the same: streams made",
+        .what = text("%d short threads: streams made", total),
         .ours = text("%d", known_count),
         .reference = text("%d after %d", streams_first, FIRST),
         .ratio = text("%.3f", (double)known_count / streams_first),
-        .reach = text("flat (%d, one turn's worth)", AT_ONCE),
+        .reach = text("flat (%d more)", AT_ONCE),
         .value = known_count - streams_first,
         .limit = AT_ONCE,
         .kind = ROW_AT_MOST,

@@ -56,7 +56,7 @@ void row_wait(void) {
     double burnt = (automatic.process - automatic.kernel) / automatic.elapsed * 100;
     double burnt_spin = (spin.process - spin.kernel) / spin.elapsed * 100;
     row cpu = {
-        .what = "AUTO wait on a 10 ms one-block kernel, after 16: CPU outside the kernel; reference: SPIN",
+        .what = "AUTO wait for 10 ms: CPU outside the kernel (SPIN)",
         .ours = text("%.2f %% of a core", burnt),
         .reference = text("%.2f %%", burnt_spin),
         .ratio = text("%.4f", burnt / burnt_spin),
@@ -67,7 +67,7 @@ void row_wait(void) {
         .note = text("the waiting thread alone: %.2f %%", automatic.waiter / automatic.elapsed * 100),
     };
     row_print(&cpu);
-    row_ratio("the same: wall; reference: SPIN", &automatic.wall, &spin.wall, 1.03, NULL);
+    row_ratio("AUTO wait for 10 ms: wall (SPIN)", &automatic.wall, &spin.wall, 1.03, NULL);
     OK(tgpu_stream_set(NULL));
     OK(tgpu_stream_destroy(automatic.stream));
     OK(tgpu_stream_destroy(spin.stream));
