@@ -21,6 +21,7 @@ mod pool;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod warm;
 mod work;
 
 use device::{lend, Device, Lent};
@@ -410,7 +411,7 @@ impl Backend for HostBackend {
                 ),
             ));
         }
-        self.pool.accepts_work()?;
+        stream.prepare(self.pool)?;
         event.renew(|record| stream.push(self.pool, Op::Record(record)));
         Ok(())
     }
@@ -492,7 +493,7 @@ impl Backend for HostBackend {
                 ),
             ));
         }
-        self.pool.accepts_work()?;
+        stream.prepare(self.pool)?;
         let memory = &self.device(device)?.memory;
         let (size, token) = memory.put_pending(addr, Arc::as_ptr(&stream) as u64)?;
         stream.push(self.pool, Op::Release { size, token });
@@ -596,7 +597,7 @@ impl Backend for HostBackend {
 
     fn launch(
         &self,
-        device: u32,
+        _device: u32,
         stream: RawStream,
         code: Code<'_>,
         shape: &Shape,
@@ -605,9 +606,12 @@ impl Backend for HostBackend {
         let Code::Host(kernel) = code else {
             return self.modules_later();
         };
+        let stream = stream_of(stream)?;
+        stream.prepare(self.pool)?;
         check_shape(shape)?;
-        let launch = work::Launch::new(device, kernel, shape, args)?;
-        stream_of(stream)?.enqueue(self.pool, Op::Launch(launch))
+        let launch = work::Launch::new(kernel, shape, args)?;
+        stream.push(self.pool, Op::Launch(launch));
+        Ok(())
     }
 
     fn module_load(&self, _device: u32, _image: &[u8]) -> Result<RawModule> {

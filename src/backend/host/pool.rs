@@ -14,7 +14,8 @@
 use super::event::{now_ns, Record};
 use super::futex;
 use super::stream::{exiting, Op, Stream};
-use super::work::{Inside, Work};
+use super::warm;
+use super::work::{Inside, Spot, Work};
 use crate::backend::{Error, Priority, Result, Status};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
@@ -220,9 +221,21 @@ impl Pool {
         Listed(self, record)
     }
 
-    /// Hands an owned stream to the workers.
-    pub fn schedule_stream(&'static self, stream: Arc<Stream>) {
-        self.schedule(rank(stream.priority()), Item::Stream(stream), 1);
+    /// Fetches what scheduling a stream of this priority is going to touch.
+    pub fn warm(&self, priority: Priority) {
+        warm::fetch(&self.hints);
+        warm::fetch(&self.searching);
+        warm::fetch(&self.fixed);
+        warm::fetch(&self.sleepers);
+        warm::fetch(&self.idle);
+        // Most likely the one to be woken.
+        self.beds.first().into_iter().for_each(warm::fetch);
+        warm::fetch(&self.ready[rank(priority)]);
+    }
+
+    /// Hands an owned stream to the workers. Its priority comes along: the caller has it at hand.
+    pub fn schedule_stream(&'static self, stream: Arc<Stream>, priority: Priority) {
+        self.schedule(rank(priority), Item::Stream(stream), 1);
     }
 
     /// Queues an entry that `wanted` workers could go on with.
@@ -529,7 +542,8 @@ impl Worker {
     /// Gives an owned stream up, to the ready queue if it has work.
     fn let_go(&self, stream: Arc<Stream>) {
         if !stream.leave() {
-            self.pool.schedule_stream(stream);
+            let priority = stream.priority();
+            self.pool.schedule_stream(stream, priority);
         }
     }
 
@@ -577,6 +591,13 @@ impl Worker {
         }
     }
 
+    fn spot(&self, stream: &Stream) -> Spot {
+        Spot {
+            device: stream.device().ordinal,
+            shared: self.shared,
+        }
+    }
+
     fn execute(&self, stream: Arc<Stream>, op: Op) -> Outcome {
         match op {
             Op::Launch(mut launch) => {
@@ -584,7 +605,7 @@ impl Worker {
                     return self.share(stream, Work::Launch(launch));
                 }
                 launch.settle();
-                launch.run(0, 1, self.shared, || false);
+                launch.run(0, 1, self.spot(&stream), || false);
             }
             Op::Copy(copy) => {
                 if copy.chunks() != 1 {
@@ -674,7 +695,7 @@ impl Worker {
             if pool.threads() > 1 && job.has_more() {
                 self.offer(rank, job);
             }
-            let at = job.work.run(from, to, self.shared, stop);
+            let at = job.work.run(from, to, self.spot(&job.stream), stop);
             if at < to {
                 job.give_back(at, to);
                 self.offer(rank, job);
