@@ -1,5 +1,6 @@
 //! The project's chores: `cargo xtask <command>`.
 
+mod bench;
 mod header;
 mod symbols;
 
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 const COMMANDS: &str = "commands:
   header            write include/taskgpu.h from src/capi
   header --check    compare it instead, and compile it under every C and C++ standard
+  bench             measure, and print the table with its ratios
   symbols           build for release, and compare what the libraries export with the header";
 
 fn main() -> ExitCode {
@@ -15,6 +17,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args[..] {
         ["header", ref rest @ ..] => header::run(rest),
+        ["bench", ref rest @ ..] => bench::run(rest),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),
     };
