@@ -870,33 +870,6 @@ fn the_pool_gives_way_and_can_be_trimmed() {
 }
 
 #[test]
-fn free_waits_for_the_device() {
-    let b = host(1, 2);
-    let s = normal(b);
-    let a = b.alloc(0, 1 << 20).unwrap();
-    let gate = Gate::default();
-    gate.block(b, s);
-    b.fill(0, s, a, &[1], 1 << 20).unwrap();
-    // Destroyed, with work left: it counts all the same.
-    b.stream_destroy(0, s);
-    let freed = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            b.free(0, a).unwrap();
-            freed.store(true, SeqCst);
-        });
-        gate.reached();
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(!freed.load(SeqCst));
-        gate.open();
-    });
-    let p = b.host_alloc(0, 5000).unwrap();
-    assert_eq!(p.value() % PAGE, 0);
-    b.host_free(0, p).unwrap();
-    assert_eq!(b.host_free(0, p).unwrap_err().status(), Status::InvalidArgument);
-}
-
-#[test]
 fn ten_thousand_streams() {
     let b = host(1, 2);
     let ran = Arc::new(AtomicUsize::new(0));
