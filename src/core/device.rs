@@ -259,19 +259,22 @@ impl Device {
 /// The device with this index.
 #[inline]
 pub(crate) fn by_index(index: i32) -> Result<&'static Device> {
-    let devices = &runtime()?.devices;
-    usize::try_from(index)
-        .ok()
-        .and_then(|i| devices.get(i))
-        .ok_or_else(|| no_such(index, devices.len()))
+    match registry::up().and_then(|runtime| runtime.devices.get(index as u32 as usize)) {
+        Some(device) => Ok(device),
+        None => no_such(index),
+    }
 }
 
 #[cold]
-fn no_such(index: i32, count: usize) -> Error {
-    Error::new(
-        Status::InvalidDevice,
-        format!("there is no device {index}; the devices are 0 to {}", count - 1),
-    )
+fn no_such(index: i32) -> Result<&'static Device> {
+    let devices = &runtime()?.devices;
+    match devices.get(usize::try_from(index).unwrap_or(usize::MAX)) {
+        Some(device) => Ok(device),
+        None => Err(Error::new(
+            Status::InvalidDevice,
+            format!("there is no device {index}; the devices are 0 to {}", devices.len() - 1),
+        )),
+    }
 }
 
 /// The device an index of our own books names.
@@ -301,6 +304,12 @@ pub struct DeviceReport {
 pub fn count() -> Result<u32> {
     task::allowed()?;
     Ok(runtime()?.devices.len() as u32)
+}
+
+/// The calling task's device where that takes no more than a look: a call or a default has chosen it before.
+#[inline]
+pub fn chosen() -> Option<u32> {
+    task::present()?.chosen_device()
 }
 
 /// The calling task's device.

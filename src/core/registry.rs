@@ -59,6 +59,15 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
     probe()?.outcome.as_ref().map_err(Error::clone)
 }
 
+/// The runtime, if it is up. For calls that have found their task, and with it that they may go on.
+#[inline]
+pub(crate) fn up() -> Option<&'static Runtime> {
+    match PROBE.get() {
+        Some(Probe { outcome: Ok(runtime), .. }) => Some(runtime),
+        _ => None,
+    }
+}
+
 /// The runtime, if it is up and may be touched: destroy calls and helper threads bring nothing up.
 pub(crate) fn present() -> Option<&'static Runtime> {
     if forked() {

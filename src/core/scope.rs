@@ -15,7 +15,7 @@ use super::task::{self, Task};
 pub struct Scope(pub [u64; 8]);
 
 /// Makes a device the task's until the scope is left.
-#[inline]
+#[inline(always)]
 pub fn enter_device(index: i32) -> Result<Scope> {
     let task = task::here()?;
     let device = device::by_index(index)?;
@@ -24,7 +24,7 @@ pub fn enter_device(index: i32) -> Result<Scope> {
 }
 
 /// Makes a stream current for its device, and that device the task's, until the scope is left.
-#[inline]
+#[inline(always)]
 pub fn enter_stream(handle: StreamHandle) -> Result<Scope> {
     let task = task::here()?;
     let device = match handle.is_null() {
@@ -35,11 +35,12 @@ pub fn enter_stream(handle: StreamHandle) -> Result<Scope> {
     enter(task, device.index, Some(handle))
 }
 
-#[inline]
+// Always: a scope that is built in one place and copied to another costs more than all the rest.
+#[inline(always)]
 fn enter(task: &Task, device: u32, stream: Option<StreamHandle>) -> Result<Scope> {
     let before = task.device()? as u32;
     let chosen_before = task.chosen(before)?;
-    let chosen_there = task.chosen(device)?;
+    let chosen_there = if device == before { chosen_before } else { task.chosen(device)? };
     if let Some(stream) = stream {
         task.choose(device, stream)?;
     }
@@ -72,7 +73,9 @@ pub fn leave(scope: Scope) -> Result<()> {
     let before = device::by_index(i32::try_from(before).unwrap_or(-1))?;
     let entered = device::by_index(i32::try_from(entered).unwrap_or(-1))?;
     before.bind_if_open()?;
-    task.choose(entered.index, StreamHandle::from_bits(chosen_there))?;
+    if entered.index != before.index {
+        task.choose(entered.index, StreamHandle::from_bits(chosen_there))?;
+    }
     task.choose(before.index, StreamHandle::from_bits(chosen_before))?;
     task.set_device(before.index as i32);
     task.close_scope(around);

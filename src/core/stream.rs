@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
+
 use crate::backend::os::SignalFd;
 use crate::backend::{
     Callback, Error, Fence, Gate, NativeHandle, NewStream, Patience, Priority, RawStream, Result, Status,
@@ -13,7 +15,7 @@ use crate::backend::{
 use super::across;
 use super::device::{self, Device};
 use super::event::{self, Recorded};
-use super::handle::{EventHandle, Held, Kind, Objects, StreamHandle, Table};
+use super::handle::{EventHandle, Held, Kind, Objects, Slot, StreamHandle, Table};
 use super::kernel;
 use super::reaper::{self, Remains};
 use super::registry;
@@ -45,6 +47,9 @@ pub(crate) struct Stream {
     /// The number of the kernel last launched, for the text after a device was lost.
     last_kernel: AtomicU64,
 }
+
+/// Where a stream's handle is checked.
+pub(crate) type StreamSlot = Slot<ArcSwapOption<Stream>>;
 
 static STREAMS: Objects<Stream> = Table::new(Kind::Stream);
 
@@ -290,13 +295,21 @@ pub fn destroy(handle: StreamHandle) -> Result<()> {
     }
 }
 
-/// The current stream of the calling task's device.
+/// The current stream where that takes no more than a look: it has been asked for before, and it lives.
 #[inline]
+pub fn seen() -> Option<StreamHandle> {
+    task::seen_stream()
+}
+
+/// The current stream of the calling task's device.
 pub fn current() -> Result<StreamHandle> {
     let task = task::here()?;
     let handle = task.current_stream()?;
     match STREAMS.find(handle.bits()) {
-        Some(_) => Ok(handle),
+        Some(slot) => {
+            task::see_stream(handle, slot);
+            Ok(handle)
+        }
         None => Err(current_is_gone(task, STREAMS.invalid(handle.bits()))),
     }
 }

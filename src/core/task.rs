@@ -17,7 +17,7 @@ use super::device::{self, Device};
 use super::event::Recorded;
 use super::handle::{Kind, Slot, StreamHandle, Table, TaskHandle};
 use super::registry::{self, runtime};
-use super::stream::{self, Stream};
+use super::stream::{self, Stream, StreamSlot};
 use super::sync::WaitPolicy;
 
 /// What a new task takes over from its creator.
@@ -89,9 +89,19 @@ struct Here {
     own: &'static TaskSlot,
 }
 
+/// The current stream as it was last looked up, and the slot that says whether it still lives. Only the thread that a
+/// task is current on changes what its current stream is, so a copy in that thread is enough.
+#[derive(Clone, Copy)]
+struct Seen {
+    handle: u64,
+    slot: &'static StreamSlot,
+}
+
 thread_local! {
     /// Empty before a thread's first call, inside callbacks, and in a fork's child.
     static HERE: Cell<Option<Here>> = const { Cell::new(None) };
+    /// Empty after every change of the task, its device or its streams.
+    static SEEN: Cell<Option<Seen>> = const { Cell::new(None) };
     /// This thread runs a callback of a caller.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -111,7 +121,26 @@ pub(crate) fn allowed() -> Result<()> {
     here().map(|_| ())
 }
 
+/// The current stream where that takes no more than a look at what was seen last.
+#[inline]
+pub(crate) fn seen_stream() -> Option<StreamHandle> {
+    let Seen { handle, slot } = SEEN.get()?;
+    slot.is(handle).then(|| StreamHandle::from_bits(handle))
+}
+
+/// Remembers the current stream, which lives in `slot`.
+pub(crate) fn see_stream(handle: StreamHandle, slot: &'static StreamSlot) {
+    SEEN.set(Some(Seen { handle: handle.bits(), slot }));
+}
+
+/// Says that another task, device or stream is current now.
+#[inline]
+fn changed() {
+    SEEN.set(None);
+}
+
 /// The calling task, if the thread has one already.
+#[inline]
 pub(crate) fn present() -> Option<&'static Task> {
     HERE.get().map(|here| &here.task.body)
 }
@@ -143,6 +172,7 @@ fn arrive() -> Result<Here> {
 
 /// Runs a caller's function as a callback: calls that need the runtime are answered IN_CALLBACK inside.
 pub(crate) fn in_callback<R>(function: impl FnOnce() -> R) -> R {
+    changed();
     struct Restore(Option<Here>, bool);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -156,6 +186,7 @@ pub(crate) fn in_callback<R>(function: impl FnOnce() -> R) -> R {
 
 /// In a fork's child: the thread's task stayed with the parent.
 pub(crate) fn forget_thread() {
+    changed();
     HERE.set(None);
 }
 
@@ -229,7 +260,15 @@ impl Task {
         }
     }
 
+    /// The device, if one was chosen.
+    #[inline]
+    pub(crate) fn chosen_device(&self) -> Option<u32> {
+        u32::try_from(self.device.load(Ordering::Relaxed)).ok()
+    }
+
+    #[inline]
     pub(crate) fn set_device(&self, device: i32) {
+        changed();
         self.device.store(device, Ordering::Relaxed);
     }
 
@@ -285,6 +324,7 @@ impl Task {
     }
 
     /// What was set on a device: a stream's handle, or NULL for the lease.
+    #[inline]
     pub(crate) fn chosen(&self, device: u32) -> Result<StreamHandle> {
         Ok(StreamHandle::from_bits(
             self.stream(device)?.chosen.load(Ordering::Relaxed),
@@ -299,7 +339,9 @@ impl Task {
     }
 
     /// Makes a stream current for its device, NULL the lease.
+    #[inline]
     pub(crate) fn choose(&self, device: u32, stream: StreamHandle) -> Result<()> {
+        changed();
         self.stream(device)?
             .chosen
             .store(stream.bits(), Ordering::Relaxed);
@@ -462,8 +504,8 @@ pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
     }
     // Bound before anything is given up: where that fails, nothing has changed.
     let device = slot.body.device.load(Ordering::Relaxed);
-    if let (Some(runtime), Ok(index)) = (registry::present(), u32::try_from(device)) {
-        if let Err(error) = device::known(runtime, index).bind_if_open() {
+    if let Some(device) = registry::up().and_then(|runtime| runtime.devices.get(device as u32 as usize)) {
+        if let Err(error) = device.bind_if_open() {
             if owner == 0 {
                 let_go(slot, thread);
             }
@@ -473,6 +515,7 @@ pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
     if !std::ptr::eq(before, own) {
         let_go(before, thread);
     }
+    changed();
     HERE.set(Some(Here { task: slot, own }));
     Ok(previous)
 }
