@@ -1262,10 +1262,10 @@ tgpu_status tgpu_event_native(tgpu_event e, void **out);
  *     }
  */
 
-/** What leaving a scope needs to know. Passed by value, and nobody's business inside. */
+/** What leaving a scope needs to know. Passed by value; what it puts back is kept by the task. */
 typedef struct tgpu_scope {
   /** Do not touch. */
-  uint64_t opaque[8];
+  uint64_t opaque[2];
 } tgpu_scope;
 
 /**

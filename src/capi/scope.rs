@@ -21,12 +21,12 @@ use super::{guard, Out};
 use crate::core;
 use crate::core::scope::Scope;
 
-/// What leaving a scope needs to know. Passed by value, and nobody's business inside.
+/// What leaving a scope needs to know. Passed by value; what it puts back is kept by the task.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tgpu_scope {
     /// Do not touch.
-    pub opaque: [u64; 8],
+    pub opaque: [u64; 2],
 }
 
 /// Makes a device current as tgpu_device_set does, until the scope is left.

@@ -272,7 +272,10 @@ fn no_such(index: i32) -> Result<&'static Device> {
         Some(device) => Ok(device),
         None => Err(Error::new(
             Status::InvalidDevice,
-            format!("there is no device {index}; the devices are 0 to {}", devices.len() - 1),
+            format!(
+                "there is no device {index}; the devices are 0 to {}",
+                devices.len() - 1
+            ),
         )),
     }
 }

@@ -63,7 +63,9 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
 #[inline]
 pub(crate) fn up() -> Option<&'static Runtime> {
     match PROBE.get() {
-        Some(Probe { outcome: Ok(runtime), .. }) => Some(runtime),
+        Some(Probe {
+            outcome: Ok(runtime), ..
+        }) => Some(runtime),
         _ => None,
     }
 }

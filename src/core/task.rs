@@ -17,6 +17,7 @@ use super::device::{self, Device};
 use super::event::Recorded;
 use super::handle::{Kind, Slot, StreamHandle, Table, TaskHandle};
 use super::registry::{self, runtime};
+use super::scope::Scopes;
 use super::stream::{self, Stream, StreamSlot};
 use super::sync::WaitPolicy;
 
@@ -47,10 +48,7 @@ pub(crate) struct Task {
     policy: AtomicI32,
     /// Tells this task from every other one, before and after it.
     serial: AtomicU64,
-    /// The innermost scope that is open, 0 if none.
-    scope: AtomicU64,
-    /// The scopes opened so far.
-    scopes: AtomicU64,
+    scopes: Scopes,
     streams: OnceCell<Box<[TaskStream]>>,
     /// There is something in `order`.
     ordered: AtomicBool,
@@ -130,7 +128,10 @@ pub(crate) fn seen_stream() -> Option<StreamHandle> {
 
 /// Remembers the current stream, which lives in `slot`.
 pub(crate) fn see_stream(handle: StreamHandle, slot: &'static StreamSlot) {
-    SEEN.set(Some(Seen { handle: handle.bits(), slot }));
+    SEEN.set(Some(Seen {
+        handle: handle.bits(),
+        slot,
+    }));
 }
 
 /// Says that another task, device or stream is current now.
@@ -242,8 +243,7 @@ impl Task {
         self.policy.store(policy as i32, Ordering::Relaxed);
         self.serial
             .store(NEXT_SERIAL.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        self.scope.store(0, Ordering::Relaxed);
-        self.scopes.store(0, Ordering::Relaxed);
+        self.scopes.clear();
         self.ordered.store(false, Ordering::Relaxed);
     }
 
@@ -284,22 +284,9 @@ impl Task {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// The innermost open scope, 0 if none.
-    pub(crate) fn scope(&self) -> u64 {
-        self.scope.load(Ordering::Relaxed)
-    }
-
-    /// Opens a scope inside the innermost one and gives its id, which the task never gives again.
-    pub(crate) fn open_scope(&self) -> u64 {
-        let id = self.scopes.load(Ordering::Relaxed) + 1;
-        self.scopes.store(id, Ordering::Relaxed);
-        self.scope.store(id, Ordering::Relaxed);
-        id
-    }
-
-    /// Closes the innermost scope; the one around it is the innermost again.
-    pub(crate) fn close_scope(&self, around: u64) {
-        self.scope.store(around, Ordering::Relaxed);
+    /// The open scopes.
+    pub(crate) fn scopes(&self) -> &Scopes {
+        &self.scopes
     }
 
     pub(crate) fn set_last_error(&self, error: Error) {
@@ -474,9 +461,9 @@ pub fn current() -> Result<TaskHandle> {
 /// Makes `next` the calling thread's current task, NULL the thread's own one, and gives the one before. The one before
 /// is NULL if it was destroyed while it was current.
 pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
-    here()?;
-    let Some(Here { task: before, own }) = HERE.get() else {
-        return Err(registry::forked_error());
+    let Here { task: before, own } = match HERE.get() {
+        Some(here) => here,
+        None => arrive()?,
     };
     let thread = own.body.owner.load(Ordering::Relaxed);
     let slot = match next.is_null() {
