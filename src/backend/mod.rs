@@ -47,6 +47,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Makes a device ready for use (retains its context). Called before anything below; repeats are cheap.
     fn open(&self, device: u32) -> Result<()>;
 
+    /// False where the vendor has no notion of a thread's current device, so that nobody needs to call [`Backend::bind`].
+    fn binds(&self) -> bool {
+        true
+    }
+
     /// Makes `device`, which is open, the calling thread's current vendor device.
     fn bind(&self, device: u32) -> Result<()>;
 

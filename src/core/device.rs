@@ -25,6 +25,8 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     pub(crate) ordinal: u32,
     pub(crate) backend: &'static dyn Backend,
+    /// The backend's answer to [`Backend::binds`].
+    binds: bool,
     info: OnceCell<DeviceInfo>,
     opened: OnceCell<()>,
     /// What ended the device for this process.
@@ -60,6 +62,7 @@ impl Device {
             index,
             ordinal,
             backend,
+            binds: backend.binds(),
             info: OnceCell::new(),
             opened: OnceCell::new(),
             lost: OnceCell::new(),
@@ -94,7 +97,7 @@ impl Device {
     /// Makes the device the thread's vendor device, if somebody has opened it.
     #[inline]
     pub(crate) fn bind_if_open(&self) -> Result<()> {
-        match self.is_open() {
+        match self.binds && self.is_open() {
             true => self.backend.bind(self.ordinal).map_err(|e| self.concern(e)),
             false => Ok(()),
         }
@@ -266,6 +269,7 @@ pub(crate) fn by_index(index: i32) -> Result<&'static Device> {
 }
 
 #[cold]
+#[inline(never)]
 fn no_such(index: i32) -> Result<&'static Device> {
     let devices = &runtime()?.devices;
     match devices.get(usize::try_from(index).unwrap_or(usize::MAX)) {

@@ -62,7 +62,7 @@ impl Scopes {
                     word.store(value, Ordering::Relaxed);
                 }
             }
-            None => self.deep.lock().push((number, saved)),
+            None => self.push_deep(number, saved),
         }
         number
     }
@@ -76,7 +76,7 @@ impl Scopes {
                 let saved = [0, 1, 2].map(|i: usize| frame.saved[i].load(Ordering::Relaxed));
                 Some((frame.number.load(Ordering::Relaxed), saved))
             }
-            None => self.deep.lock().last().copied(),
+            None => self.last_deep(),
         }
     }
 
@@ -85,8 +85,28 @@ impl Scopes {
         let depth = self.depth.load(Ordering::Relaxed) - 1;
         self.depth.store(depth, Ordering::Relaxed);
         if depth >= SHALLOW as u64 {
-            self.deep.lock().pop();
+            self.pop_deep();
         }
+    }
+
+    // Out of the way: inlined, these would cost every shallow scope registers.
+
+    #[cold]
+    #[inline(never)]
+    fn push_deep(&self, number: u64, saved: Saved) {
+        self.deep.lock().push((number, saved));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn last_deep(&self) -> Option<(u64, Saved)> {
+        self.deep.lock().last().copied()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pop_deep(&self) {
+        self.deep.lock().pop();
     }
 }
 

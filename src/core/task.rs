@@ -147,6 +147,7 @@ pub(crate) fn present() -> Option<&'static Task> {
 }
 
 #[cold]
+#[inline(never)]
 fn arrive() -> Result<Here> {
     if registry::forked() {
         return Err(registry::forked_error());
@@ -219,6 +220,8 @@ fn let_go(slot: &'static TaskSlot, thread: u64) {
 }
 
 /// Gives everything back that a task held. Nobody can reach the task any more.
+#[cold]
+#[inline(never)]
 fn finish(slot: &'static TaskSlot) {
     let task = &slot.body;
     if let (Some(streams), Some(runtime)) = (task.streams.get(), registry::present()) {
@@ -251,13 +254,17 @@ impl Task {
     #[inline]
     pub(crate) fn device(&self) -> Result<i32> {
         match self.device.load(Ordering::Relaxed) {
-            UNCHOSEN => {
-                let default = runtime()?.default_device.load(Ordering::Relaxed);
-                self.device.store(default, Ordering::Relaxed);
-                Ok(default)
-            }
+            UNCHOSEN => self.start_device(),
             device => Ok(device),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn start_device(&self) -> Result<i32> {
+        let default = runtime()?.default_device.load(Ordering::Relaxed);
+        self.device.store(default, Ordering::Relaxed);
+        Ok(default)
     }
 
     /// The device, if one was chosen.

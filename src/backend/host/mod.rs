@@ -252,6 +252,10 @@ impl Backend for HostBackend {
         self.device(device).map(drop)
     }
 
+    fn binds(&self) -> bool {
+        false
+    }
+
     fn bind(&self, device: u32) -> Result<()> {
         self.device(device).map(drop)
     }
