@@ -30,6 +30,7 @@ use pool::{Pool, SHARED_BYTES};
 use stream::Op;
 pub use work::thread_is_inside_user_code as inside_user_code;
 
+const MAX_DEVICES: u32 = 1024;
 const MAX_THREADS: u32 = 1024;
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
@@ -74,10 +75,10 @@ impl HostBackend {
             threads,
             memory,
         } = config;
-        if devices == 0 {
+        if !(1..=MAX_DEVICES).contains(&devices) {
             return Err(Error::new(
                 Status::InvalidArgument,
-                "0 host devices; there must be at least 1",
+                format!("{devices} host devices; there must be from 1 to {MAX_DEVICES}"),
             ));
         }
         let capacity = if memory == 0 {
@@ -514,12 +515,8 @@ impl Backend for HostBackend {
                 format!("no {bytes} bytes of pinned host memory"),
             )
         };
-        // From 128 KiB on it comes in pages, and smaller ones are rounded up to that for the alignment.
-        let size = bytes
-            .max(memory::PAGES_FROM)
-            .checked_next_multiple_of(PAGE)
-            .ok_or_else(refused)?;
-        let address = memory::os_alloc(size).ok_or_else(refused)?;
+        let size = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(refused)?;
+        let address = memory::os_alloc(size, PAGE).ok_or_else(refused)?;
         self.pinned.lock().insert(address, size);
         Ok(Addr::from_backend(address))
     }
@@ -533,7 +530,7 @@ impl Backend for HostBackend {
             )
         };
         let size = self.pinned.lock().remove(&addr.value()).ok_or_else(unknown)?;
-        memory::os_free(addr.value(), size);
+        memory::os_free(addr.value(), size, PAGE);
         Ok(())
     }
 

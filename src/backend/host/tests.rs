@@ -328,6 +328,35 @@ fn equal_streams_take_turns() {
 }
 
 #[test]
+fn equal_kernels_take_turns() {
+    let b = host(1, 1);
+    let (s, t) = (normal(b), normal(b));
+    let gate = Gate::default();
+    let (g, done) = (gate.clone(), Arc::new(AtomicBool::new(false)));
+    let (d, overtaken) = (done.clone(), Arc::new(AtomicU32::new(0)));
+    let o = overtaken.clone();
+    // Longer than a turn many times over.
+    run(b, s, 3000, move |block| {
+        if block.index[0] == 0 {
+            g.pass();
+        }
+        if !d.load(SeqCst) {
+            o.fetch_add(1, SeqCst);
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    });
+    gate.reached();
+    run(b, t, 2, move |_| done.store(true, SeqCst));
+    gate.open();
+    sync(b, t);
+    sync(b, s);
+    assert!(
+        overtaken.load(SeqCst) < 3000,
+        "the second kernel waited for all of the first"
+    );
+}
+
+#[test]
 fn every_block_runs_once_also_when_overtaken() {
     for threads in [1, 3] {
         let b = host(1, threads);
@@ -1417,7 +1446,16 @@ fn what_host_devices_are_and_are_not() {
         b.host_register(0, addr(&byte), u64::MAX).unwrap_err().status(),
         Status::InvalidArgument
     );
-    assert!(HostBackend::new(HostSettings::default()).is_err());
+    for (devices, threads) in [(0, 1), (1025, 1), (u32::MAX, 1), (1, 4097), (1, u32::MAX)] {
+        let error = HostBackend::new(HostSettings {
+            devices,
+            threads,
+            memory: 0,
+        })
+        .err()
+        .unwrap();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    }
     // Nothing above needed a worker.
     assert!(!b.fork_unsafe());
 }

@@ -56,6 +56,12 @@ impl Buffer {
     }
 }
 
+/// The core that the calling thread runs on; `u16::MAX` if that is not known.
+pub fn current_core() -> u16 {
+    // SAFETY: it only answers a number.
+    u16::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(u16::MAX)
+}
+
 /// Where a worker runs blocks.
 #[derive(Clone, Copy)]
 pub struct Spot {
@@ -70,7 +76,9 @@ pub struct Launch {
     function: HostKernelFn,
     data: u64,
     shape: Shape,
-    arg_count: u32,
+    arg_count: u16,
+    /// The core that the launching thread ran on.
+    core: u16,
     args: Buffer,
 }
 
@@ -96,7 +104,17 @@ impl Launch {
                 ),
             ));
         }
-        let table = sizes.len().checked_mul(8).ok_or_else(too_big)?;
+        let arg_count = u16::try_from(sizes.len()).map_err(|_| {
+            Error::new(
+                Status::InvalidArgument,
+                format!(
+                    "the kernel takes {} arguments; the most is {}",
+                    sizes.len(),
+                    u16::MAX
+                ),
+            )
+        })?;
+        let table = sizes.len() * 8;
         let (mut end, mut strictest) = (table, 8);
         for &size in sizes {
             let align = alignment(size);
@@ -148,9 +166,15 @@ impl Launch {
             function: kernel.function(),
             data: kernel.data() as u64,
             shape: *shape,
-            arg_count: sizes.len() as u32,
+            arg_count,
+            core: current_core(),
             args: buffer,
         })
+    }
+
+    /// The core that the launching thread ran on.
+    pub fn core(&self) -> u16 {
+        self.core
     }
 
     /// Blocks of the grid.
