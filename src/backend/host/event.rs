@@ -42,6 +42,8 @@ impl Record {
         // After the swap: who takes the lock later sees DONE and does not queue up.
         let waiters = std::mem::take(&mut *self.waiters.lock());
         for stream in waiters {
+            // The wait it is suspended in is over.
+            stream.complete();
             pool.schedule_stream(stream);
         }
     }

@@ -56,6 +56,12 @@ impl Memory {
         self.capacity - self.books.lock().used
     }
 
+    /// Bytes that the pool holds unused.
+    #[cfg(test)]
+    pub fn cached(&self) -> u64 {
+        self.books.lock().cached
+    }
+
     /// Takes a block; with a stream, also one given back in that stream's order before.
     pub fn take(&self, bytes: u64, stream: Option<u64>) -> Result<Addr> {
         let Some(size) = bytes.max(1).checked_next_multiple_of(GRAIN) else {

@@ -36,9 +36,10 @@ impl Drop for Inside {
     }
 }
 
+/// Storage with the strictest alignment, only ever read and written through pointers.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; MAX_ALIGN]);
+struct Line(#[allow(dead_code)] [u8; MAX_ALIGN]);
 
 /// The copied arguments: a table of offsets, which become pointers where the launch runs, and the values.
 enum Buffer {
