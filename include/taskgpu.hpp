@@ -977,7 +977,8 @@ namespace detail {
 template <class T> struct Same { using type = T; };
 template <class T> using same_t = typename Same<T>::type;
 template <class T> constexpr std::size_t max_count = SIZE_MAX / sizeof(T);
-template <class T> constexpr bool fillable = sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16;
+template <class T>
+constexpr bool fillable = sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16;
 } // namespace detail
 
 // Copies `count` elements in the order of `stream`, between any two of host and devices. Asynchronous: both ends stay
@@ -1240,7 +1241,8 @@ struct LaunchConfig {
 namespace detail {
 
 template <class T>
-constexpr bool is_kernel_arg = std::is_trivially_copyable_v<T> && !std::is_reference_v<T> && !std::is_array_v<T> && !std::is_const_v<T>;
+constexpr bool is_kernel_arg =
+    std::is_trivially_copyable_v<T> && !std::is_reference_v<T> && !std::is_array_v<T> && !std::is_const_v<T>;
 
 // The arguments must outlive this call only: a launch copies them before it returns.
 template <class... Args> Status launch(tgpu_kernel kernel, const LaunchConfig &config, const Args &...args) noexcept {
