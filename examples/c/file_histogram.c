@@ -45,14 +45,22 @@ typedef struct { /* what one thread is told, and what it answers */
     tgpu_device device;
     uint64_t offset, bytes;
     uint64_t counts[BINS];
-    double busy; /* seconds from the device's first to its last event */
+    double busy;     /* seconds from the device's first to its last event */
+    double finished; /* when it was done */
 } slice;
 
 static tgpu_kernel kernel; /* one for all devices */
 static const char *path;
 static int file;
+static pthread_barrier_t all_ready;
 static atomic_uint_fast64_t bytes_copied; /* for the progress line */
 static atomic_int slices_done;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 static void read_fully(unsigned char *to, uint64_t bytes, uint64_t offset) {
     while (bytes > 0) {
@@ -93,6 +101,7 @@ static void *count_slice(void *data) {
     config.block[0] = THREADS;
     config.shared_bytes = BINS * sizeof(uint32_t);
     config.stream = counting;
+    pthread_barrier_wait(&all_ready);
 
     CHECK(tgpu_event_record(start, counting));
     CHECK(tgpu_memset(totals, 0, BINS * sizeof(uint64_t), counting));
@@ -115,6 +124,7 @@ static void *count_slice(void *data) {
     CHECK(tgpu_memcpy(w->counts, totals, BINS * sizeof(uint64_t), counting));
     CHECK(tgpu_event_record(end, counting));
     CHECK(tgpu_stream_synchronize(counting));
+    w->finished = now();
     atomic_fetch_add(&bytes_copied, in_flight[0] + in_flight[1]);
     CHECK(tgpu_event_elapsed(start, end, &w->busy));
 
@@ -131,12 +141,6 @@ static void *count_slice(void *data) {
     CHECK(tgpu_stream_destroy(counting));
     atomic_fetch_add(&slices_done, 1);
     return NULL;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* The same with a plain loop, to check the devices' counts against. */
@@ -169,8 +173,7 @@ int main(int argc, char **argv) {
     CHECK(tgpu_device_count(&devices));
     CHECK(tgpu_kernel_from_host_fn(count_bytes, NULL, 3, arg_sizes, &kernel)); /* on GPUs: tgpu_module_compile, tgpu_kernel_get */
     slice *all = calloc((size_t)devices, sizeof *all);
-    if (!all) return perror("file_histogram"), 1;
-    double begin = now();
+    if (!all || pthread_barrier_init(&all_ready, NULL, (unsigned)devices + 1)) return perror("file_histogram"), 1;
     uint64_t share = bytes / (uint64_t)devices, rest = bytes % (uint64_t)devices, offset = 0;
     for (int32_t d = 0; d < devices; d++) { /* a file smaller than the number of devices: some slices are empty */
         all[d].device = d;
@@ -180,6 +183,8 @@ int main(int argc, char **argv) {
         int failed = pthread_create(&all[d].thread, NULL, count_slice, &all[d]);
         if (failed) return fprintf(stderr, "file_histogram: pthread_create: %s\n", strerror(failed)), 1;
     }
+    double begin = now(), end = begin;
+    pthread_barrier_wait(&all_ready);
     if (isatty(STDERR_FILENO)) {
         while (atomic_load(&slices_done) < devices) {
             struct timespec tenth = {0, 100000000};
@@ -189,8 +194,11 @@ int main(int argc, char **argv) {
         }
         fprintf(stderr, "\r\033[K");
     }
-    for (int32_t d = 0; d < devices; d++) pthread_join(all[d].thread, NULL);
-    double wall = now() - begin;
+    for (int32_t d = 0; d < devices; d++) {
+        pthread_join(all[d].thread, NULL);
+        if (all[d].finished > end) end = all[d].finished;
+    }
+    double wall = end - begin;
 
     begin = now();
     count_plainly(bytes, expected);
@@ -216,6 +224,7 @@ int main(int argc, char **argv) {
            "devices at work at once\n", (double)bytes / wall * 1e-6, (double)bytes / plain * 1e-6, busy * 1e3, wall * 1e3,
            busy / wall, devices);
     CHECK(tgpu_kernel_destroy(kernel));
+    pthread_barrier_destroy(&all_ready);
     free(all);
     close(file);
     return wrong != 0;
