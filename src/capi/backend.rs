@@ -1,8 +1,8 @@
 //! # Backends
 //!
-//! A backend drives the devices of one vendor's runtime, or the CPU as host devices. The runtimes are looked for at the
-//! first call that needs a device; a missing one is no error. When the devices that you expect are not in the list, ask
-//! here why: the answer is the loader's own words.
+//! A backend drives the devices of one vendor's runtime, or the CPU as host devices. The runtimes
+//! are looked for at the first call that needs a device; a missing one is no error. When the
+//! devices that you expect are not in the list, ask here why: the answer is the loader's own words.
 
 use super::error::tgpu_status;
 use super::structs::{AbiStruct, OutStruct};
@@ -38,8 +38,9 @@ unsafe impl AbiStruct for tgpu_backend_info {
 ///
 /// @param index  0 for the first one, and so on until TGPU_ERROR_NOT_FOUND.
 /// @param out    receives the facts.
-/// @return TGPU_OK; TGPU_ERROR_NOT_FOUND past the last one; TGPU_ERROR_INVALID_ARGUMENT if index is negative, out is
-///         NULL or its struct_size is refused; the common statuses except TGPU_ERROR_NO_DEVICE.
+/// @return TGPU_OK; TGPU_ERROR_NOT_FOUND past the last one; TGPU_ERROR_INVALID_ARGUMENT if index is
+///         negative, out is NULL or its struct_size is refused; the common statuses except
+///         TGPU_ERROR_NO_DEVICE.
 ///
 /// Ownership: the caller gets a copy.
 /// Threads: any thread.

@@ -1,16 +1,17 @@
 //! # Devices
 //!
-//! The devices of all backends form one list, and a device is its index there: 0, 1, and so on. Each task has a current
-//! device. What a task queues, allocates or creates without naming a stream happens there. A task that has made no call
-//! yet is on the process's default device. tgpu_device_set in one task never changes what another task sees, new or old;
-//! to drive several devices, run one task for each.
+//! The devices of all backends form one list, and a device is its index there: 0, 1, and so on.
+//! Each task has a current device. What a task queues, allocates or creates without naming a stream
+//! happens there. A task that has made no call yet is on the process's default device.
+//! tgpu_device_set in one task never changes what another task sees, new or old; to drive several
+//! devices, run one task for each.
 //!
-//! Counting and describing devices opens none of them. A device is opened, which costs memory and time on GPUs, by the
-//! first call that uses it.
+//! Counting and describing devices opens none of them. A device is opened, which costs memory and
+//! time on GPUs, by the first call that uses it.
 //!
-//! Other libraries see the current device too: tgpu_device_set, scopes and a task swap make it the thread's current device
-//! in the vendor's runtime, so that a vendor library called next works there. Every other call leaves the thread's
-//! vendor device as it found it.
+//! Other libraries see the current device too: tgpu_device_set, scopes and a task swap make it the
+//! thread's current device in the vendor's runtime, so that a vendor library called next works
+//! there. Every other call leaves the thread's vendor device as it found it.
 
 use super::error::tgpu_status;
 use super::structs::{AbiStruct, OutStruct};
@@ -58,7 +59,8 @@ pub struct tgpu_device_info {
     pub priority_least: i32,
     /// The vendor's number of its most urgent stream priority.
     pub priority_greatest: i32,
-    /// Hardware queues that run streams side by side; with more streams some share one. 0 if not told.
+    /// Hardware queues that run streams side by side; with more streams some share one. 0 if not
+    /// told.
     pub hardware_queues: u32,
     /// 1 if stream-ordered allocation is native, 0 if it is emulated.
     pub memory_pools: i32,
@@ -107,14 +109,15 @@ pub unsafe extern "C" fn tgpu_device_get(out: *mut tgpu_device) -> tgpu_status {
     })
 }
 
-/// Makes a device the task's current device, and the thread's current device in the vendor's runtime.
+/// Makes a device the task's current device, and the thread's current device in the vendor's
+/// runtime.
 ///
-/// Opens the device on first use. The task's current streams of other devices stay as they are, and are found again when
-/// it comes back.
+/// Opens the device on first use. The task's current streams of other devices stay as they are, and
+/// are found again when it comes back.
 ///
 /// @param d  the device.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; the device statuses. On failure the task stays
-///         where it was.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; the device statuses. On
+///         failure the task stays where it was.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -145,8 +148,9 @@ pub extern "C" fn tgpu_device_default_set(d: tgpu_device) -> tgpu_status {
 ///
 /// @param d    the device.
 /// @param out  receives the facts.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; TGPU_ERROR_INVALID_ARGUMENT if out is NULL or its
-///         struct_size is refused; TGPU_ERROR_BACKEND; the common statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device;
+///         TGPU_ERROR_INVALID_ARGUMENT if out is NULL or its struct_size is refused;
+///         TGPU_ERROR_BACKEND; the common statuses.
 ///
 /// Ownership: the caller gets a copy.
 /// Threads: any thread.
@@ -162,7 +166,7 @@ pub unsafe extern "C" fn tgpu_device_info_get(d: tgpu_device, out: *mut tgpu_dev
             let info = &report.info;
             to.device = report.index as tgpu_device;
             to.ordinal = report.ordinal as i32;
-            text_out(&report.backend, &mut to.backend);
+            text_out(report.backend, &mut to.backend);
             text_out(&info.name, &mut to.name);
             text_out(&info.arch, &mut to.arch);
             to.uuid = info.uuid;
@@ -183,13 +187,14 @@ pub unsafe extern "C" fn tgpu_device_info_get(d: tgpu_device, out: *mut tgpu_dev
     })
 }
 
-/// Tells how much memory of a device is free. Other processes count; what our pools hold unused does not count as free.
+/// Tells how much memory of a device is free. Other processes count; what our pools hold unused
+/// does not count as free.
 ///
 /// @param d            the device. Opened if it was not.
 /// @param free_bytes   receives the bytes that are free now.
 /// @param total_bytes  receives the bytes that there are.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; TGPU_ERROR_INVALID_ARGUMENT if an output is NULL;
-///         the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device;
+///         TGPU_ERROR_INVALID_ARGUMENT if an output is NULL; the device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -216,7 +221,8 @@ pub unsafe extern "C" fn tgpu_device_memory(
     })
 }
 
-/// Waits until everything on the task's current device is done, the streams of other tasks and other libraries included.
+/// Waits until everything on the task's current device is done, the streams of other tasks and
+/// other libraries included.
 ///
 /// To wait for one's own work only, tgpu_synchronize is cheaper and holds nobody up.
 ///
@@ -224,7 +230,7 @@ pub unsafe extern "C" fn tgpu_device_memory(
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
-/// Blocks: yes, by the task's wait policy for our streams, then as the vendor's runtime waits.
+/// Blocks: yes, as TGPU_WAIT_AUTO for our streams, then as the vendor's runtime waits.
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_device_synchronize() -> tgpu_status {
@@ -235,9 +241,10 @@ pub extern "C" fn tgpu_device_synchronize() -> tgpu_status {
 ///
 /// @param d     the device that would read and write.
 /// @param peer  the device that owns the memory.
-/// @param out   receives 1 or 0. It is 0 for a device and itself, and for devices of different backends.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if d or peer does not exist; TGPU_ERROR_INVALID_ARGUMENT if out is NULL;
-///         TGPU_ERROR_BACKEND; the common statuses.
+/// @param out   receives 1 or 0. It is 0 for a device and itself, and for devices of different
+///              backends.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if d or peer does not exist;
+///         TGPU_ERROR_INVALID_ARGUMENT if out is NULL; TGPU_ERROR_BACKEND; the common statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -257,15 +264,17 @@ pub unsafe extern "C" fn tgpu_device_can_access_peer(
     })
 }
 
-/// Lets kernels and copies of a device reach the memory of another one directly, for the life of the process.
+/// Lets kernels and copies of a device reach the memory of another one directly, for the life of
+/// the process.
 ///
-/// One direction only. Our memory pools of the peer are opened as well. Copies with tgpu_memcpy work without this call too.
+/// One direction only. Our memory pools of the peer are opened as well. Copies with tgpu_memcpy
+/// work without this call too.
 ///
 /// @param d     the device that reads and writes.
 /// @param peer  the device that owns the memory.
-/// @return TGPU_OK, also if it was enabled before; TGPU_ERROR_INVALID_DEVICE if d or peer does not exist;
-///         TGPU_ERROR_NOT_SUPPORTED if d cannot access peer; TGPU_ERROR_INVALID_ARGUMENT if they are the same; the device
-///         statuses.
+/// @return TGPU_OK, also if it was enabled before; TGPU_ERROR_INVALID_DEVICE if d or peer does not
+///         exist; TGPU_ERROR_NOT_SUPPORTED if d cannot access peer; TGPU_ERROR_INVALID_ARGUMENT if
+///         they are the same; the device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -276,13 +285,13 @@ pub extern "C" fn tgpu_device_enable_peer(d: tgpu_device, peer: tgpu_device) -> 
     guard(|| core::device::enable_peer(d, peer))
 }
 
-/// Gives the vendor's own number of a device, for use with the vendor's libraries: a HIP device index, a CUdevice. For a
-/// host device, its index among host devices.
+/// Gives the vendor's own number of a device, for use with the vendor's libraries: a HIP device
+/// index, a CUdevice. For a host device, its index among host devices.
 ///
 /// @param d    the device.
 /// @param out  receives the number.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the
-///         device statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device;
+///         TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.

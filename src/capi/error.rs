@@ -1,20 +1,23 @@
 //! # Errors
 //!
-//! A call that fails answers a status, and leaves with the task what is needed to understand it: a text that names
-//! the value and the limit, and where a vendor's runtime was asked, what it answered, in which function, for which
-//! device and stream. tgpu_error_info_get copies that out; nobody else's failure replaces it, since it belongs to
-//! the task and not to the thread or the process.
+//! A call that fails answers a status, and leaves with the task what is needed to understand it: a
+//! text that names the value and the limit, and where a vendor's runtime was asked, what it
+//! answered, in which function, for which device and stream. tgpu_error_info_get copies that out;
+//! nobody else's failure replaces it, since it belongs to the task and not to the thread or the
+//! process.
 //!
-//! The last error stays until the next failure of the task. A success, TGPU_NOT_READY, TGPU_ERROR_TIMEOUT, and all
-//! destroy and free calls leave it alone, so that cleaning up after a failure does not lose it.
+//! The last error stays until the next failure of the task. A success, TGPU_NOT_READY,
+//! TGPU_ERROR_TIMEOUT, and all destroy and free calls leave it alone, so that cleaning up after a
+//! failure does not lose it.
 //!
-//! Work runs after the call that queued it has returned, so a kernel that fails shows in a later call. Such a fault
-//! takes the whole device with it: every call that needs it answers TGPU_ERROR_DEVICE_LOST for the rest of the process,
-//! every wait for it ends, and the text lists the streams with unfinished work and the kernels last launched there
-//! as candidates. Destroy and free still answer.
+//! Work runs after the call that queued it has returned, so a kernel that fails shows in a later
+//! call. Such a fault takes the whole device with it: every call that needs it answers
+//! TGPU_ERROR_DEVICE_LOST for the rest of the process, every wait for it ends, and the text lists
+//! the streams with unfinished work and the kernels last launched there as candidates. Destroy and
+//! free still answer.
 //!
-//! After a fork the child cannot use a runtime that its parent had in use, and is told TGPU_ERROR_FORKED. Destroy and
-//! free calls answer TGPU_OK there and do nothing.
+//! After a fork the child cannot use a runtime that its parent had in use, and is told
+//! TGPU_ERROR_FORKED. Destroy and free calls answer TGPU_OK there and do nothing.
 
 use super::structs::{AbiStruct, OutStruct};
 use super::{fitting, guard_quiet, null, text_out, Out};
@@ -26,51 +29,51 @@ use std::ffi::{c_char, CStr};
 pub type tgpu_status = i32;
 
 /// Done.
-pub const TGPU_OK: tgpu_status = 0;
+pub const TGPU_OK: i32 = 0;
 /// An answer, not an error: the work asked about has not finished.
-pub const TGPU_NOT_READY: tgpu_status = 1;
+pub const TGPU_NOT_READY: i32 = 1;
 /// An argument is out of its range.
-pub const TGPU_ERROR_INVALID_ARGUMENT: tgpu_status = 2;
+pub const TGPU_ERROR_INVALID_ARGUMENT: i32 = 2;
 /// A handle is stale, destroyed, of another kind or never was one.
-pub const TGPU_ERROR_INVALID_HANDLE: tgpu_status = 3;
+pub const TGPU_ERROR_INVALID_HANDLE: i32 = 3;
 /// A device index outside the device list.
-pub const TGPU_ERROR_INVALID_DEVICE: tgpu_status = 4;
+pub const TGPU_ERROR_INVALID_DEVICE: i32 = 4;
 /// No device is present.
-pub const TGPU_ERROR_NO_DEVICE: tgpu_status = 5;
+pub const TGPU_ERROR_NO_DEVICE: i32 = 5;
 /// Device, pinned or host memory ran out.
-pub const TGPU_ERROR_OUT_OF_MEMORY: tgpu_status = 6;
+pub const TGPU_ERROR_OUT_OF_MEMORY: i32 = 6;
 /// The backend or the device cannot do this.
-pub const TGPU_ERROR_NOT_SUPPORTED: tgpu_status = 7;
+pub const TGPU_ERROR_NOT_SUPPORTED: i32 = 7;
 /// No such name, pointer or entry.
-pub const TGPU_ERROR_NOT_FOUND: tgpu_status = 8;
+pub const TGPU_ERROR_NOT_FOUND: i32 = 8;
 /// The call is not allowed on this object.
-pub const TGPU_ERROR_NOT_PERMITTED: tgpu_status = 9;
+pub const TGPU_ERROR_NOT_PERMITTED: i32 = 9;
 /// The time was over first. The work goes on.
-pub const TGPU_ERROR_TIMEOUT: tgpu_status = 10;
+pub const TGPU_ERROR_TIMEOUT: i32 = 10;
 /// The kernel source does not compile.
-pub const TGPU_ERROR_COMPILE_FAILED: tgpu_status = 11;
+pub const TGPU_ERROR_COMPILE_FAILED: i32 = 11;
 /// The image is no code for this device.
-pub const TGPU_ERROR_INVALID_IMAGE: tgpu_status = 12;
+pub const TGPU_ERROR_INVALID_IMAGE: i32 = 12;
 /// The vendor refused the launch.
-pub const TGPU_ERROR_LAUNCH_FAILED: tgpu_status = 13;
+pub const TGPU_ERROR_LAUNCH_FAILED: i32 = 13;
 /// The device failed and is lost for this process.
-pub const TGPU_ERROR_DEVICE_LOST: tgpu_status = 14;
+pub const TGPU_ERROR_DEVICE_LOST: i32 = 14;
 /// The stream is being captured into a graph, and the call would put hidden work into it.
-pub const TGPU_ERROR_CAPTURING: tgpu_status = 15;
+pub const TGPU_ERROR_CAPTURING: i32 = 15;
 /// The call was made inside a callback or a host kernel.
-pub const TGPU_ERROR_IN_CALLBACK: tgpu_status = 16;
+pub const TGPU_ERROR_IN_CALLBACK: i32 = 16;
 /// The task is current on another thread.
-pub const TGPU_ERROR_TASK_BUSY: tgpu_status = 17;
+pub const TGPU_ERROR_TASK_BUSY: i32 = 17;
 /// The scope is not the innermost scope of the current task.
-pub const TGPU_ERROR_SCOPE_MISMATCH: tgpu_status = 18;
+pub const TGPU_ERROR_SCOPE_MISMATCH: i32 = 18;
 /// The process is the child of a fork after the runtime was in use.
-pub const TGPU_ERROR_FORKED: tgpu_status = 19;
+pub const TGPU_ERROR_FORKED: i32 = 19;
 /// An environment variable has a value that makes no sense.
-pub const TGPU_ERROR_ENVIRONMENT: tgpu_status = 20;
+pub const TGPU_ERROR_ENVIRONMENT: i32 = 20;
 /// An answer of a vendor's runtime without a better name. See native_code.
-pub const TGPU_ERROR_BACKEND: tgpu_status = 21;
+pub const TGPU_ERROR_BACKEND: i32 = 21;
 /// A bug of this library.
-pub const TGPU_ERROR_INTERNAL: tgpu_status = 22;
+pub const TGPU_ERROR_INTERNAL: i32 = 22;
 
 /// The last failure of a task.
 #[repr(C)]
@@ -176,7 +179,7 @@ fn words(status: tgpu_status) -> Option<&'static (&'static CStr, &'static CStr)>
 /// Names a status, for logs.
 ///
 /// @param status  any number.
-/// @return the constant's name such as `TGPU_ERROR_TIMEOUT`, or `unknown status`. Never NULL.
+/// @return the constant's name such as "TGPU_ERROR_TIMEOUT", or "unknown status". Never NULL.
 ///
 /// Ownership: the text is the library's and stays valid for the life of the process.
 /// Threads: any thread, also in callbacks.
@@ -187,7 +190,8 @@ pub extern "C" fn tgpu_status_name(status: tgpu_status) -> *const c_char {
     words(status).map_or(c"unknown status", |w| w.0).as_ptr()
 }
 
-/// Explains a status in one English sentence. What happened in one case is told by tgpu_error_info_get.
+/// Explains a status in one English sentence. What happened in one case is told by
+/// tgpu_error_info_get.
 ///
 /// @param status  any number.
 /// @return the sentence. Never NULL.
@@ -207,8 +211,8 @@ pub extern "C" fn tgpu_status_message(status: tgpu_status) -> *const c_char {
 ///
 /// Never fails into the error it reads: a refused argument of this call is not recorded.
 ///
-/// @param out  receives the details. If the task has had no failure yet, status is TGPU_OK, device is -1 and the
-///             rest is empty.
+/// @param out  receives the details. If the task has had no failure yet, status is TGPU_OK, device
+///             is -1 and the rest is empty.
 /// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if out is NULL or its struct_size is refused;
 ///         TGPU_ERROR_INTERNAL.
 ///
@@ -243,15 +247,17 @@ pub unsafe extern "C" fn tgpu_error_info_get(out: *mut tgpu_error_info) -> tgpu_
 
 /// Copies out the whole text of the task's last failure, however long: a compiler's log, say.
 ///
-/// The text ends with what the vendor's runtime answered, if one was asked. Like tgpu_error_info_get, this call
-/// does not record its own refusals. To learn the length first, pass NULL and 0.
+/// The text ends with what the vendor's runtime answered, if one was asked. Like
+/// tgpu_error_info_get, this call does not record its own refusals. To learn the length first, pass
+/// NULL and 0.
 ///
-/// @param buf       receives the text, cut at a character boundary if it does not fit, always ended by a NUL. May be
-///                  NULL if capacity is 0.
+/// @param buf       receives the text, cut at a character boundary if it does not fit, always ended
+///                  by a NUL. May be NULL if capacity is 0.
 /// @param capacity  bytes that buf has room for.
-/// @param needed    receives the bytes of the whole text with its NUL: 1 if the task has had no failure yet.
-/// @return TGPU_OK, also if the text was cut; TGPU_ERROR_INVALID_ARGUMENT if needed is NULL, or buf is NULL and
-///         capacity is not 0; TGPU_ERROR_INTERNAL.
+/// @param needed    receives the bytes of the whole text with its NUL: 1 if the task has had no
+///                  failure yet.
+/// @return TGPU_OK, also if the text was cut; TGPU_ERROR_INVALID_ARGUMENT if needed is NULL, or buf
+///         is NULL and capacity is not 0; TGPU_ERROR_INTERNAL.
 ///
 /// Ownership: the caller gets a copy.
 /// Threads: any thread, also in callbacks.

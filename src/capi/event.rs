@@ -1,9 +1,10 @@
 //! # Events
 //!
-//! An event is a point in a stream. Recording it marks the point "everything queued so far"; streams and the host can
-//! wait for it, and two of them measure the time between. It belongs to no device until it is recorded, then to the
-//! device of that stream; recording it again, there or elsewhere, replaces the record. Those who already wait go on waiting
-//! for the old one. An event that was never recorded has nothing to wait for: it counts as reached.
+//! An event is a point in a stream. Recording it marks the point "everything queued so far";
+//! streams and the host can wait for it, and two of them measure the time between. It belongs to no
+//! device until it is recorded, then to the device of that stream; recording it again, there or
+//! elsewhere, replaces the record. Those who already wait go on waiting for the old one. An event
+//! that was never recorded has nothing to wait for: it counts as reached.
 //!
 //! ```c
 //! // Work on b starts after what is queued on a now.
@@ -48,8 +49,8 @@ fn event(e: tgpu_event) -> EventHandle {
 ///
 /// @param options  NULL for an event that takes time stamps.
 /// @param out      receives the event.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if out is NULL, or options has a refused struct_size or flag;
-///         TGPU_ERROR_OUT_OF_MEMORY; the common statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if out is NULL, or options has a refused
+///         struct_size or flag; TGPU_ERROR_OUT_OF_MEMORY; the common statuses.
 ///
 /// Ownership: the caller owns the event; tgpu_event_destroy gives it back.
 /// Threads: any thread.
@@ -85,20 +86,15 @@ pub unsafe extern "C" fn tgpu_event_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_event_destroy(e: tgpu_event) -> tgpu_status {
-    guard_quiet(|| {
-        if e.is_null() {
-            Ok(())
-        } else {
-            core::event::destroy(event(e))
-        }
-    })
+    guard_quiet(|| core::event::destroy(event(e)))
 }
 
 /// Marks the point that a stream's queue has reached now. Replaces an earlier record.
 ///
 /// @param e  the event.
 /// @param s  the stream, NULL for the current one.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event or s no live stream; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event or s no live stream; the device
+///         statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -112,8 +108,9 @@ pub extern "C" fn tgpu_event_record(e: tgpu_event, s: tgpu_stream) -> tgpu_statu
 /// Asks whether an event's last record has been reached.
 ///
 /// @param e  the event.
-/// @return TGPU_OK if it has, or the event was never recorded; TGPU_NOT_READY if not; TGPU_ERROR_INVALID_HANDLE if e is no
-///         live event; TGPU_ERROR_CAPTURING if it was recorded into a capture; the device statuses.
+/// @return TGPU_OK if it has, or the event was never recorded; TGPU_NOT_READY if not;
+///         TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_CAPTURING if it was recorded
+///         into a capture; the device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -133,9 +130,9 @@ pub extern "C" fn tgpu_event_query(e: tgpu_event) -> tgpu_status {
 /// Waits until an event's last record, as it is at the time of this call, has been reached.
 ///
 /// @param e  the event.
-/// @return TGPU_OK, at once if the event was never recorded; TGPU_ERROR_INVALID_HANDLE if e is no live event;
-///         TGPU_ERROR_CAPTURING if it was recorded into a capture; the device statuses, TGPU_ERROR_DEVICE_LOST also if the
-///         device fails during the wait.
+/// @return TGPU_OK, at once if the event was never recorded; TGPU_ERROR_INVALID_HANDLE if e is no
+///         live event; TGPU_ERROR_CAPTURING if it was recorded into a capture; the device statuses,
+///         TGPU_ERROR_DEVICE_LOST also if the device fails during the wait.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -150,9 +147,10 @@ pub extern "C" fn tgpu_event_synchronize(e: tgpu_event) -> tgpu_status {
 ///
 /// @param e   the event.
 /// @param ns  nanoseconds to wait at most. UINT64_MAX is for ever.
-/// @return TGPU_OK, at once if the event was never recorded; TGPU_ERROR_TIMEOUT if the time was over first, and the work
-///         goes on; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_CAPTURING if it was recorded into a
-///         capture; the device statuses, TGPU_ERROR_DEVICE_LOST also if the device fails during the wait.
+/// @return TGPU_OK, at once if the event was never recorded; TGPU_ERROR_TIMEOUT if the time was
+///         over first, and the work goes on; TGPU_ERROR_INVALID_HANDLE if e is no live event;
+///         TGPU_ERROR_CAPTURING if it was recorded into a capture; the device statuses,
+///         TGPU_ERROR_DEVICE_LOST also if the device fails during the wait.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -168,9 +166,10 @@ pub extern "C" fn tgpu_event_synchronize_timeout(e: tgpu_event, ns: u64) -> tgpu
 /// @param start    the earlier event.
 /// @param end      the later event.
 /// @param seconds  receives the time in seconds; negative if end was reached first.
-/// @return TGPU_OK; TGPU_NOT_READY if one of them has not been reached; TGPU_ERROR_INVALID_HANDLE if one of them is no live
-///         event; TGPU_ERROR_INVALID_ARGUMENT if seconds is NULL, one was made without timing or never recorded, or they
-///         were recorded on different devices; the device statuses.
+/// @return TGPU_OK; TGPU_NOT_READY if one of them has not been reached; TGPU_ERROR_INVALID_HANDLE
+///         if one of them is no live event; TGPU_ERROR_INVALID_ARGUMENT if seconds is NULL, one was
+///         made without timing or never recorded, or they were recorded on different devices; the
+///         device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -190,16 +189,20 @@ pub unsafe extern "C" fn tgpu_event_elapsed(
     })
 }
 
-/// Adds 1 to an event descriptor when an event's last record is reached, so that a poll or epoll loop can wait for it.
+/// Adds 1 to an event descriptor when an event's last record is reached, so that a poll or epoll
+/// loop can wait for it.
 ///
-/// As tgpu_stream_signal_fd. If the event was never recorded or has been reached, the descriptor gets its 1 at once.
+/// As tgpu_stream_signal_fd. If the event was never recorded or has been reached, the descriptor
+/// gets its 1 at once.
 ///
 /// @param e   the event.
 /// @param fd  a descriptor open for writing.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_INVALID_ARGUMENT if fd is negative or not
-///         open; TGPU_ERROR_CAPTURING if the event was recorded into a capture; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_INVALID_ARGUMENT if
+///         fd is negative or not open; TGPU_ERROR_CAPTURING if the event was recorded into a
+///         capture; the device statuses.
 ///
-/// Ownership: the descriptor is duplicated during the call, so the caller may close its own at once.
+/// Ownership: the descriptor is duplicated during the call, so the caller may close its own at
+/// once.
 /// Threads: any thread.
 /// Blocks: no.
 /// Since: 0.1.
@@ -212,10 +215,12 @@ pub extern "C" fn tgpu_event_signal_fd(e: tgpu_event, fd: c_int) -> tgpu_status 
 ///
 /// @param e    the event.
 /// @param out  receives a hipEvent_t or a CUevent; for host devices a number without other use.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_NOT_FOUND if it was never recorded and so
-///         belongs to no device yet; TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_INVALID_ARGUMENT if
+///         out is NULL, or the event was never recorded and so belongs to no device yet; the device
+///         statuses.
 ///
-/// Ownership: stays ours: do not destroy it. It is valid until the event is recorded on another device or destroyed.
+/// Ownership: stays ours: do not destroy it. It is valid until the event is recorded on another
+/// device or destroyed.
 /// Threads: any thread.
 /// Blocks: no.
 /// Since: 0.1.

@@ -1,8 +1,9 @@
 //! # Kernels
 //!
-//! A kernel is a function that a launch runs on a device, once for each thread of each block of a grid. On a GPU it comes
-//! from a module. On a host device it is a C function that is called once for each *block*, and loops over the threads of
-//! its block itself; blocks run at the same time on several threads and in any order, as they do on a GPU.
+//! A kernel is a function that a launch runs on a device, once for each thread of each block of a
+//! grid. On a GPU it comes from a module. On a host device it is a C function that is called once
+//! for each *block*, and loops over the threads of its block itself; blocks run at the same time on
+//! several threads and in any order, as they do on a GPU.
 
 use super::device::tgpu_device;
 use super::error::tgpu_status;
@@ -32,7 +33,8 @@ pub struct tgpu_host_block {
     pub block: [u32; 3],
     /// The device's index among host devices: its ordinal in tgpu_device_info.
     pub device: i32,
-    /// Memory of this block alone, aligned to 64 bytes, contents undefined. NULL if shared_bytes is 0.
+    /// Memory of this block alone, aligned to 64 bytes, contents undefined. NULL if shared_bytes is
+    /// 0.
     pub shared: *mut c_void,
     /// Bytes of dynamic shared memory, as the launch asked for.
     pub shared_bytes: u64,
@@ -50,9 +52,9 @@ const _: () = {
     assert!(offset_of!(tgpu_host_block, shared_bytes) == offset_of!(HostBlock, shared_bytes));
 };
 
-/// A kernel for host devices: a function that runs one block. args has a pointer to each argument's value;
-/// data is what the kernel was made with. Several threads call it at the same time. It must not
-/// wait for GPU work, throw an exception or jump out.
+/// A kernel for host devices: a function that runs one block. args has a pointer to each argument's
+/// value; data is what the kernel was made with. Several threads call it at the same time. It must
+/// not wait for GPU work, throw an exception or jump out.
 pub type tgpu_host_kernel =
     Option<unsafe extern "C" fn(block: *const tgpu_host_block, args: *const *mut c_void, data: *mut c_void)>;
 
@@ -85,15 +87,20 @@ pub(super) fn kernel(k: tgpu_kernel) -> KernelHandle {
     KernelHandle::from_bits(k as u64)
 }
 
-/// Finds a kernel of a module by name.
+/// Finds a kernel of a module by name, on the task's current device. It works on others too.
 ///
 /// @param m     the module.
-/// @param name  the function's name as the image has it, or a name expression that the module was compiled with.
+/// @param name  the function's name as the image has it, or a name expression that the module was
+///              compiled with.
 /// @param out   receives the kernel.
-/// @return TGPU_OK; TGPU_ERROR_NOT_FOUND if the module has no such kernel; TGPU_ERROR_INVALID_HANDLE if m is no live module;
-///         TGPU_ERROR_INVALID_ARGUMENT if name or out is NULL or name is not UTF-8; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_NOT_FOUND if the module has no such kernel;
+///         TGPU_ERROR_INVALID_HANDLE if m is no live module; TGPU_ERROR_INVALID_IMAGE or
+///         TGPU_ERROR_COMPILE_FAILED if the module is no code for the current device;
+///         TGPU_ERROR_NOT_SUPPORTED if that takes no modules; TGPU_ERROR_INVALID_ARGUMENT if name
+///         or out is NULL or name is not UTF-8; the device statuses.
 ///
-/// Ownership: the caller owns the kernel; tgpu_kernel_destroy gives it back. It works while its module lives.
+/// Ownership: the caller owns the kernel; tgpu_kernel_destroy gives it back. It outlives its
+/// module's handle.
 /// Threads: any thread.
 /// Blocks: no.
 /// Since: 0.1.
@@ -116,14 +123,15 @@ pub unsafe extern "C" fn tgpu_kernel_get(
 /// @param fn         the function, called once for each block.
 /// @param data       handed to it with each call.
 /// @param n_args     how many arguments a launch passes, 256 at most.
-/// @param arg_sizes  bytes of each argument, 4096 together at most. A launch copies as many from where its args point to.
-///                   May be NULL if n_args is 0.
+/// @param arg_sizes  bytes of each argument, 4096 together at most. A launch copies as many from
+///                   where its args point to. May be NULL if n_args is 0.
 /// @param out        receives the kernel. It runs on every host device.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if fn or out is NULL, arg_sizes is NULL and n_args is not 0, or there are too
-///         many arguments or bytes of them; TGPU_ERROR_OUT_OF_MEMORY; the common statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if fn or out is NULL, arg_sizes is NULL and n_args
+///         is not 0, or there are too many arguments or bytes of them; TGPU_ERROR_OUT_OF_MEMORY;
+///         the common statuses.
 ///
-/// Ownership: the caller owns the kernel; tgpu_kernel_destroy gives it back. fn and data must stay valid until the launches
-/// are done. arg_sizes is copied.
+/// Ownership: the caller owns the kernel; tgpu_kernel_destroy gives it back. fn and data must stay
+/// valid until the launches are done. arg_sizes is copied.
 /// Threads: any thread.
 /// Blocks: no.
 /// Since: 0.1.
@@ -182,13 +190,7 @@ pub unsafe extern "C" fn tgpu_kernel_from_host_fn(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_kernel_destroy(k: tgpu_kernel) -> tgpu_status {
-    guard_quiet(|| {
-        if k.is_null() {
-            Ok(())
-        } else {
-            core::kernel::destroy(kernel(k))
-        }
-    })
+    guard_quiet(|| core::kernel::destroy(kernel(k)))
 }
 
 /// Tells the limits and costs of a kernel on a device.
@@ -196,10 +198,11 @@ pub extern "C" fn tgpu_kernel_destroy(k: tgpu_kernel) -> tgpu_status {
 /// @param k    the kernel. Its module is loaded for the device if it was not.
 /// @param d    the device.
 /// @param out  receives the facts.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel or its module is gone; TGPU_ERROR_INVALID_DEVICE if there
-///         is no such device; TGPU_ERROR_NOT_SUPPORTED if the kernel cannot run there; TGPU_ERROR_INVALID_IMAGE,
-///         TGPU_ERROR_COMPILE_FAILED or TGPU_ERROR_NOT_FOUND if its module gives no such kernel there;
-///         TGPU_ERROR_INVALID_ARGUMENT if out is NULL or its struct_size is refused; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel; TGPU_ERROR_INVALID_DEVICE if
+///         there is no such device; TGPU_ERROR_NOT_SUPPORTED if the kernel cannot run there;
+///         TGPU_ERROR_INVALID_IMAGE, TGPU_ERROR_COMPILE_FAILED or TGPU_ERROR_NOT_FOUND if its
+///         module gives no such kernel there; TGPU_ERROR_INVALID_ARGUMENT if out is NULL or its
+///         struct_size is refused; the device statuses.
 ///
 /// Ownership: the caller gets a copy.
 /// Threads: any thread.
@@ -226,16 +229,18 @@ pub unsafe extern "C" fn tgpu_kernel_info_get(
     })
 }
 
-/// Suggests a shape in x for so many items on the task's current device, from what keeps it busiest.
+/// Suggests a shape in x for so many items on the task's current device, from what keeps it
+/// busiest.
 ///
 /// @param k      the kernel.
 /// @param items  how many threads have something to do. 0 suggests one block.
 /// @param grid   receives blocks; grid * block is at least items.
 /// @param block  receives threads of a block.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel or its module is gone; TGPU_ERROR_NOT_SUPPORTED if the
-///         kernel cannot run there; TGPU_ERROR_INVALID_IMAGE, TGPU_ERROR_COMPILE_FAILED or TGPU_ERROR_NOT_FOUND if its module
-///         gives no such kernel there; TGPU_ERROR_INVALID_ARGUMENT if an output is NULL or the items do not fit into one
-///         grid; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel; TGPU_ERROR_NOT_SUPPORTED if
+///         the kernel cannot run there; TGPU_ERROR_INVALID_IMAGE, TGPU_ERROR_COMPILE_FAILED or
+///         TGPU_ERROR_NOT_FOUND if its module gives no such kernel there;
+///         TGPU_ERROR_INVALID_ARGUMENT if an output is NULL or the items do not fit into one grid;
+///         the device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.

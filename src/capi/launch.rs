@@ -1,7 +1,7 @@
 //! # Launch
 //!
-//! A launch queues a kernel on a stream. It runs on that stream's device, whatever device is current. The grid is so many
-//! blocks, each block so many threads, in up to three dimensions.
+//! A launch queues a kernel on a stream. It runs on that stream's device, whatever device is
+//! current. The grid is so many blocks, each block so many threads, in up to three dimensions.
 //!
 //! ```c
 //! tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
@@ -44,16 +44,19 @@ unsafe impl AbiStruct for tgpu_launch_config {
 ///
 /// @param k       the kernel. Its module is loaded for the stream's device if it was not.
 /// @param config  the shape and the stream.
-/// @param args    a pointer to the value of each argument. May be NULL for a kernel without arguments.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel, its module is gone, or the stream is no live stream;
-///         TGPU_ERROR_INVALID_ARGUMENT if config is NULL or has a refused struct_size, a dimension is 0, a dimension, the
-///         threads of a block or the shared bytes are above what the device or the kernel allows, or args is NULL and the
-///         kernel is known to take some; TGPU_ERROR_NOT_SUPPORTED if the kernel cannot run on that device;
-///         TGPU_ERROR_INVALID_IMAGE, TGPU_ERROR_COMPILE_FAILED or TGPU_ERROR_NOT_FOUND if its module gives no such kernel
-///         there; TGPU_ERROR_LAUNCH_FAILED if the vendor refused; the device statuses.
+/// @param args    a pointer to the value of each argument. May be NULL for a kernel without
+///                arguments.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel or the stream no live stream;
+///         TGPU_ERROR_INVALID_ARGUMENT if config is NULL or has a refused struct_size, a dimension
+///         is 0, a dimension, the threads of a block or the shared bytes are above what the device
+///         or the kernel allows, or args is NULL and the kernel is known to take some;
+///         TGPU_ERROR_NOT_SUPPORTED if the kernel cannot run on that device;
+///         TGPU_ERROR_INVALID_IMAGE, TGPU_ERROR_COMPILE_FAILED or TGPU_ERROR_NOT_FOUND if its
+///         module gives no such kernel there; TGPU_ERROR_LAUNCH_FAILED if the vendor refused; the
+///         device statuses.
 ///
-/// Ownership: config, args and the values may go at once. Memory that pointers among the values name must stay valid until the
-/// kernel is done.
+/// Ownership: config, args and the values may go at once. Memory that pointers among the values
+/// name must stay valid until the kernel is done.
 /// Threads: any thread.
 /// Blocks: no; a GPU's runtime may hold the caller up while its queue is full.
 /// Since: 0.1.

@@ -1,5 +1,6 @@
-//! The layout of every struct of the ABI on 64-bit machines, in numbers. A failure here means that programs built with an
-//! earlier header of the same minor version break: fields are only ever added at the end.
+//! The layout of every struct of the ABI on 64-bit machines, in numbers. A failure here means that
+//! programs built with an earlier header of the same minor version break: fields are only ever
+//! added at the end.
 
 use super::{backend::*, device::*, error::*, event::*, kernel::*, launch::*, memory::*, module::*};
 use super::{scope::*, stream::*, task::*};

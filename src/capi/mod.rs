@@ -1,16 +1,18 @@
 //! # taskgpu: the C interface
 //!
-//! One library for task-local device and stream state, kernel launch and synchronization, on AMD GPUs,
-//! on NVIDIA GPUs and, with no GPU at all, on the CPU. The vendors' runtimes are looked for when the
-//! program runs, so that one binary serves all three and starts on a machine that has none of them.
+//! One library for task-local device and stream state, kernel launch and synchronization, on AMD
+//! GPUs, on NVIDIA GPUs and, with no GPU at all, on the CPU. The vendors' runtimes are looked for
+//! when the program runs, so that one binary serves all three and starts on a machine that has none
+//! of them.
 //!
-//! The model in three sentences. The current device and the current stream are properties of the current
-//! task, and switching either affects only the task that switches. A task is the calling thread, until a
-//! program makes tasks of its own and swaps them between threads. Work on one stream runs in order, work
-//! on different streams may overlap, and everything is asynchronous to the host until somebody waits.
+//! The model in three sentences. The current device and the current stream are properties of the
+//! current task, and switching either affects only the task that switches. A task is the calling
+//! thread, until a program makes tasks of its own and swaps them between threads. Work on one
+//! stream runs in order, work on different streams may overlap, and everything is asynchronous to
+//! the host until somebody waits.
 //!
-//! A complete program. It doubles 1024 numbers on the current device, which must be a host device since
-//! the kernel is a C function (`cc double.c -ltaskgpu`, run with TASKGPU_BACKENDS=host):
+//! A complete program. It doubles 1024 numbers on the current device, which must be a host device
+//! since the kernel is a C function (cc double.c -ltaskgpu, run with TASKGPU_BACKENDS=host):
 //!
 //! ```c
 //! #include <stdio.h>
@@ -28,9 +30,10 @@
 //!   tgpu_kernel kernel = NULL;
 //!   void *x = NULL, *args[1] = {&x};
 //!   shape.grid[0] = 8, shape.block[0] = 128;
-//!   if (tgpu_kernel_from_host_fn(twice, NULL, 1, arg_sizes, &kernel) || tgpu_malloc(sizeof host, &x) ||
-//!       tgpu_memcpy(x, host, sizeof host, NULL) || tgpu_launch(kernel, &shape, args) ||
-//!       tgpu_memcpy(host, x, sizeof host, NULL) || tgpu_synchronize()) {
+//!   if (tgpu_kernel_from_host_fn(twice, NULL, 1, arg_sizes, &kernel) ||
+//!       tgpu_malloc(sizeof host, &x) || tgpu_memcpy(x, host, sizeof host, NULL) ||
+//!       tgpu_launch(kernel, &shape, args) || tgpu_memcpy(host, x, sizeof host, NULL) ||
+//!       tgpu_synchronize()) {
 //!     tgpu_error_info why = TGPU_ERROR_INFO_INIT;
 //!     tgpu_error_info_get(&why);
 //!     return fprintf(stderr, "%s: %s\n", tgpu_status_name(why.status), why.text), 1;
@@ -42,55 +45,62 @@
 //!
 //! Conventions, said once:
 //!
-//! - *Parameters.* The object a call is about comes first, inputs before outputs. Outputs are written only
-//!   when the call answers TGPU_OK. A NULL output pointer is TGPU_ERROR_INVALID_ARGUMENT unless the call
-//!   says that it may be NULL.
-//! - *Answers.* Nearly every call returns a tgpu_status. The set is open: later versions may add values, so
-//!   treat one you do not know as an error. TGPU_NOT_READY and TGPU_ERROR_TIMEOUT are answers rather than
-//!   failures: the work goes on. Every other status than TGPU_OK leaves its details with the task, see Errors.
-//! - *Ownership.* What a create, load, compile, import or malloc call hands out is the caller's, to be given
-//!   back once by the matching destroy or free call. Pointers handed in are read during the call only, except
-//!   for the memory of copies and fills, which must stay valid until that work is done, and for the functions
-//!   and data pointers of callbacks, host kernels and hooks.
-//! - *Handles.* A handle is a number dressed as a pointer to an incomplete struct. A stale, doubly destroyed
-//!   or made-up handle is answered TGPU_ERROR_INVALID_HANDLE on any thread. NULL as a stream means the
-//!   current stream of the task's current device.
-//! - *Threads.* Every call may be made from any thread at any time. What it acts on is the task that is
-//!   current on that thread.
+//! - *Parameters.* The object a call is about comes first, inputs before outputs. Outputs are
+//!   written only when the call answers TGPU_OK. A NULL output pointer is
+//!   TGPU_ERROR_INVALID_ARGUMENT unless the call says that it may be NULL.
+//! - *Answers.* Nearly every call returns a tgpu_status. The set is open: later versions may add
+//!   values, so treat one you do not know as an error. TGPU_NOT_READY and TGPU_ERROR_TIMEOUT are
+//!   answers rather than failures: the work goes on. Every other status than TGPU_OK leaves its
+//!   details with the task, see Errors.
+//! - *Ownership.* What a create, load, compile, import or malloc call hands out is the caller's, to
+//!   be given back once by the matching destroy or free call. Pointers handed in are read during
+//!   the call only, except for the memory of copies and fills, which must stay valid until that
+//!   work is done, and for the functions and data pointers of callbacks, host kernels and hooks.
+//! - *Handles.* A handle is a number dressed as a pointer to an incomplete struct. A stale, doubly
+//!   destroyed or made-up handle is answered TGPU_ERROR_INVALID_HANDLE on any thread. NULL as a
+//!   stream means the current stream of the task's current device.
+//! - *Threads.* Every call may be made from any thread at any time. What it acts on is the task
+//!   that is current on that thread.
 //! - *Callbacks.* In a callback and in a host kernel, calls that need the runtime answer
-//!   TGPU_ERROR_IN_CALLBACK. The calls that are allowed there say so. They are also fit for finalizers: they
-//!   never wait, and they leave the state and the last error of the task alone.
-//! - *Sizes.* Sizes are bytes unless a name says otherwise. A size of zero is fine and does nothing.
-//! - *Structs.* Every struct that may grow starts with `struct_size`. Start from its `TGPU_..._INIT` macro, or
-//!   set `struct_size` to the size of the struct and the rest to zero. Inputs: a struct shorter than this
-//!   library's stands for zeros in the rest, and zero is the default of every field added later; a longer one
-//!   is refused if a byte that this library does not know is not zero. Outputs: what fits is written, the
-//!   rest of the caller's struct is set to zero, and `struct_size` stays as the caller set it. A struct_size
-//!   below that of size_t or above 4096 is refused with TGPU_ERROR_INVALID_ARGUMENT.
-//! - *Enums and flags.* Enums are int32_t and their default is 0. Flags are uint32_t. A value or a bit that is
-//!   not listed is refused with TGPU_ERROR_INVALID_ARGUMENT.
-//! - *Strings.* Strings are UTF-8 and end with a NUL. Those in fixed arrays are cut at a character boundary.
+//!   TGPU_ERROR_IN_CALLBACK. The calls that are allowed there say so. They are also fit for
+//!   finalizers: they never wait, and they leave the state and the last error of the task alone.
+//! - *Sizes.* Sizes are bytes unless a name says otherwise. A size of zero is fine and does
+//!   nothing.
+//! - *Structs.* Every struct that may grow starts with `struct_size`. Start from its
+//!   `TGPU_..._INIT` macro, or set `struct_size` to the size of the struct and the rest to zero.
+//!   Inputs: a struct shorter than this library's stands for zeros in the rest, and zero is the
+//!   default of every field added later; a longer one is refused if a byte that this library does
+//!   not know is not zero. Outputs: what fits is written, the rest of the caller's struct is set to
+//!   zero, and `struct_size` stays as the caller set it. A struct_size below that of size_t or
+//!   above 4096 is refused with TGPU_ERROR_INVALID_ARGUMENT.
+//! - *Enums and flags.* Enums are int32_t and their default is 0. Flags are uint32_t. A value or a
+//!   bit that is not listed is refused with TGPU_ERROR_INVALID_ARGUMENT.
+//! - *Strings.* Strings are UTF-8 and end with a NUL. Those in fixed arrays are cut at a character
+//!   boundary.
 //!
-//! Under each function: what it does, its parameters, its statuses, then what changes hands (Ownership), where
-//! it may be called (Threads), whether it waits for work (Blocks) and the first version that has it (Since).
-//! Two groups of statuses come back so often that they are named as groups:
+//! Under each function: what it does, its parameters, its statuses, then what changes hands
+//! (Ownership), where it may be called (Threads), whether it waits for work (Blocks) and the first
+//! version that has it (Since). Two groups of statuses come back so often that they are named as
+//! groups:
 //!
-//! - the *common statuses*: TGPU_ERROR_ENVIRONMENT if a TASKGPU_ variable makes no sense, TGPU_ERROR_NO_DEVICE if
-//!   there is no device, TGPU_ERROR_FORKED in the child of a fork, TGPU_ERROR_IN_CALLBACK in a callback or host
-//!   kernel, TGPU_ERROR_INTERNAL for a bug of this library;
-//! - the *device statuses*: the common ones, TGPU_ERROR_OUT_OF_MEMORY if opening the device or the call's own
-//!   bookkeeping ran out of memory, TGPU_ERROR_DEVICE_LOST if the device has failed, TGPU_ERROR_BACKEND for an
-//!   answer of the vendor's runtime that has no better name.
+//! - the *common statuses*: TGPU_ERROR_ENVIRONMENT if a TASKGPU_ variable makes no sense,
+//!   TGPU_ERROR_NO_DEVICE if there is no device, TGPU_ERROR_FORKED in the child of a fork,
+//!   TGPU_ERROR_IN_CALLBACK in a callback or host kernel, TGPU_ERROR_INTERNAL for a bug of this
+//!   library;
+//! - the *device statuses*: the common ones, TGPU_ERROR_OUT_OF_MEMORY if opening the device or the
+//!   call's own bookkeeping ran out of memory, TGPU_ERROR_DEVICE_LOST if the device has failed,
+//!   TGPU_ERROR_BACKEND for an answer of the vendor's runtime that has no better name.
 //!
-//! Environment variables, read once at the first call that needs a device:
+//! Environment variables, read once, by the first call that needs the runtime:
 //!
-//! - TASKGPU_BACKENDS: `auto` (the default: GPUs if there are any, else host devices) or a list such as
-//!   `hip,host`;
+//! - TASKGPU_BACKENDS: "auto" (the default: GPUs if there are any, else host devices) or a list
+//!   such as "hip,host";
 //! - TASKGPU_VISIBLE_DEVICES: the devices to use and their order, as indices or UUID prefixes;
-//! - TASKGPU_HOST_DEVICES: how many host devices there are (1), TASKGPU_HOST_THREADS: how many threads run their
-//!   kernels, TASKGPU_HOST_MEMORY: bytes of memory of each;
-//! - TASKGPU_WAIT: the wait policy tasks start with, `auto`, `spin` or `block`;
-//! - TASKGPU_CACHE_DIR: where compiled kernels are kept; TASKGPU_LOG: what is written to the standard error.
+//! - TASKGPU_HOST_DEVICES: how many host devices there are (1), TASKGPU_HOST_THREADS: how many
+//!   threads run their kernels, TASKGPU_HOST_MEMORY: bytes of memory of each;
+//! - TASKGPU_WAIT: the wait policy tasks start with, "auto", "spin" or "block";
+//! - TASKGPU_LOG: what is written to the standard error, "off" (the default), "error" for every
+//!   failure, or "info" for that and how the search for backends went.
 // The documentation of this module is the manual that `cargo xtask header` writes into include/taskgpu.h, in C's
 // terms: the safety of a call is what its `Ownership:` line and its parameters say.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
@@ -121,13 +131,15 @@ mod structs;
 
 use error::tgpu_status;
 
-/// The panic boundary: runs the body of a call, records its failure as the task's last error, and gives its status.
+/// The panic boundary: runs the body of a call, records its failure as the task's last error, and
+/// gives its status.
 #[inline(always)]
 fn guard(body: impl FnOnce() -> Result<()>) -> tgpu_status {
     guard_answer(|| body().map(|()| Status::Ok))
 }
 
-/// [`guard`] for calls with an answer other than done: not ready, timeout. Answers are not recorded.
+/// [`guard`] for calls with an answer other than done: not ready, timeout. Answers are not
+/// recorded.
 #[inline(always)]
 fn guard_answer(body: impl FnOnce() -> Result<Status>) -> tgpu_status {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -137,7 +149,8 @@ fn guard_answer(body: impl FnOnce() -> Result<Status>) -> tgpu_status {
     }
 }
 
-/// [`guard`] for calls that never overwrite the task's last error: destroy, free, and reading the error itself.
+/// [`guard`] for calls that never overwrite the task's last error: destroy, free, and reading the
+/// error itself.
 #[inline(always)]
 fn guard_quiet(body: impl FnOnce() -> Result<()>) -> tgpu_status {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -229,8 +242,8 @@ fn fitting(text: &str, room: usize) -> &str {
     &text[..end]
 }
 
-/// Writes `text` into a fixed array: cut to fit, ended by a NUL. A NUL inside, which would end it early for a C
-/// reader, becomes a space.
+/// Writes `text` into a fixed array: cut to fit, ended by a NUL. A NUL inside, which would end it
+/// early for a C reader, becomes a space.
 fn text_out(text: &str, to: &mut [c_char]) {
     let text = fitting(text, to.len() - 1);
     to.fill(0);

@@ -1,10 +1,12 @@
 //! # Modules
 //!
-//! A module is code that holds kernels and global variables: a code object, PTX or a cubin, loaded as it is, or source that is
-//! compiled at run time. It is loaded for the current device at once, and for other devices when it is first used there.
-//! A kernel taken from a module works on every device that the module can be loaded for.
+//! A module is code that holds kernels and global variables: a code object, PTX or a cubin, loaded
+//! as it is, or source that is compiled at run time. It is loaded for the current device at once,
+//! and for other devices when it is first used there. A kernel taken from a module works on every
+//! device that the module can be loaded for.
 //!
-//! Host devices take their kernels from C functions, with tgpu_kernel_from_host_fn and without a module.
+//! Host devices take their kernels from C functions, with tgpu_kernel_from_host_fn and without a
+//! module.
 
 use super::device::tgpu_device;
 use super::error::tgpu_status;
@@ -30,7 +32,8 @@ pub struct tgpu_compile_options {
     pub options: *const *const c_char,
     /// How many options, 4096 at most.
     pub option_count: usize,
-    /// Template instances such as `scale<float>` that tgpu_kernel_get shall find by these names. May be NULL if there are none.
+    /// Template instances such as "`scale<float>`" that tgpu_kernel_get shall find by these names.
+    /// May be NULL if there are none.
     pub name_expressions: *const *const c_char,
     /// How many name expressions, 4096 at most.
     pub name_expression_count: usize,
@@ -73,12 +76,13 @@ unsafe fn texts_in(
 
 /// Loads ready code for the task's current device.
 ///
-/// @param image  the whole file or section in memory: a code object, PTX text with its NUL, a cubin or a fat binary.
+/// @param image  the whole file or section in memory: a code object, PTX text with its NUL, a cubin
+///               or a fat binary.
 /// @param bytes  its size.
 /// @param out    receives the module.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_IMAGE if it is no code for this device; TGPU_ERROR_NOT_SUPPORTED if the device takes no
-///         images; TGPU_ERROR_INVALID_ARGUMENT if image or out is NULL or bytes is 0 or larger than memory; the device
-///         statuses.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_IMAGE if it is no code for this device;
+///         TGPU_ERROR_NOT_SUPPORTED if the device takes no images; TGPU_ERROR_INVALID_ARGUMENT if
+///         image or out is NULL or bytes is 0 or larger than memory; the device statuses.
 ///
 /// Ownership: the caller owns the module; tgpu_module_destroy gives it back. The image is copied.
 /// Threads: any thread.
@@ -114,9 +118,10 @@ pub unsafe extern "C" fn tgpu_module_load(
 /// @param source   the text.
 /// @param options  NULL for none.
 /// @param out      receives the module.
-/// @return TGPU_OK; TGPU_ERROR_COMPILE_FAILED if it does not compile, and tgpu_error_text gives the compiler's log;
-///         TGPU_ERROR_NOT_SUPPORTED if the device has no compiler; TGPU_ERROR_INVALID_ARGUMENT if source or out is NULL, a text
-///         is not UTF-8, an entry of a list is NULL, a count is above 4096, or the struct_size of options is refused; the
+/// @return TGPU_OK; TGPU_ERROR_COMPILE_FAILED if it does not compile, and tgpu_error_text gives the
+///         compiler's log; TGPU_ERROR_NOT_SUPPORTED if the device has no compiler;
+///         TGPU_ERROR_INVALID_ARGUMENT if source or out is NULL, a text is not UTF-8, an entry of a
+///         list is NULL, a count is above 4096, or the struct_size of options is refused; the
 ///         device statuses.
 ///
 /// Ownership: the caller owns the module; tgpu_module_destroy gives it back. All texts are copied.
@@ -160,9 +165,10 @@ pub unsafe extern "C" fn tgpu_module_compile(
 ///
 /// @param m  the module.
 /// @param d  the device.
-/// @return TGPU_OK, also if it is loaded there already; TGPU_ERROR_INVALID_HANDLE if m is no live module;
-///         TGPU_ERROR_INVALID_DEVICE if there is no such device; TGPU_ERROR_INVALID_IMAGE or TGPU_ERROR_COMPILE_FAILED if it
-///         is no code for that device; TGPU_ERROR_NOT_SUPPORTED if the device takes no modules; the device statuses.
+/// @return TGPU_OK, also if it is loaded there already; TGPU_ERROR_INVALID_HANDLE if m is no live
+///         module; TGPU_ERROR_INVALID_DEVICE if there is no such device; TGPU_ERROR_INVALID_IMAGE
+///         or TGPU_ERROR_COMPILE_FAILED if it is no code for that device; TGPU_ERROR_NOT_SUPPORTED
+///         if the device takes no modules; the device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -180,12 +186,15 @@ pub extern "C" fn tgpu_module_prepare(m: tgpu_module, d: tgpu_device) -> tgpu_st
 /// @param name   the variable's name as the image has it, or a name expression.
 /// @param out    receives its address on that device.
 /// @param bytes  receives its size.
-/// @return TGPU_OK; TGPU_ERROR_NOT_FOUND if there is no such variable; TGPU_ERROR_INVALID_HANDLE if m is no live module;
-///         TGPU_ERROR_INVALID_DEVICE if there is no such device; TGPU_ERROR_INVALID_IMAGE or TGPU_ERROR_COMPILE_FAILED if the
-///         module is no code for that device; TGPU_ERROR_NOT_SUPPORTED if the device takes no modules;
-///         TGPU_ERROR_INVALID_ARGUMENT if name or an output is NULL or name is not UTF-8; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_NOT_FOUND if there is no such variable; TGPU_ERROR_INVALID_HANDLE if
+///         m is no live module; TGPU_ERROR_INVALID_DEVICE if there is no such device;
+///         TGPU_ERROR_INVALID_IMAGE or TGPU_ERROR_COMPILE_FAILED if the module is no code for that
+///         device; TGPU_ERROR_NOT_SUPPORTED if the device takes no modules;
+///         TGPU_ERROR_INVALID_ARGUMENT if name or an output is NULL or name is not UTF-8; the
+///         device statuses.
 ///
-/// Ownership: the variable is the module's and lives as long.
+/// Ownership: the variable is the module's and lives as long as the module or a kernel taken from
+/// it.
 /// Threads: any thread.
 /// Blocks: no.
 /// Since: 0.1.
@@ -213,7 +222,8 @@ pub unsafe extern "C" fn tgpu_module_global_get(
     })
 }
 
-/// Destroys a module. The handle is invalid at once, and so are the kernels taken from it; launches already queued finish.
+/// Destroys a module. The handle is invalid at once; kernels taken from it go on working, and it is
+/// unloaded after the last of them.
 ///
 /// @param m  the module. NULL is OK and does nothing.
 /// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if m is no live module; TGPU_ERROR_INTERNAL.
@@ -224,13 +234,7 @@ pub unsafe extern "C" fn tgpu_module_global_get(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_module_destroy(m: tgpu_module) -> tgpu_status {
-    guard_quiet(|| {
-        if m.is_null() {
-            Ok(())
-        } else {
-            core::module::destroy(module(m))
-        }
-    })
+    guard_quiet(|| core::module::destroy(module(m)))
 }
 
 #[cfg(test)]

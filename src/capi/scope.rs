@@ -1,8 +1,9 @@
 //! # Scopes
 //!
-//! A scope switches the task's device or stream for a while. Leaving it restores what was current when it was entered: the
-//! device, and the current stream of the device that the scope switched to. Scopes nest, and are left in the opposite
-//! order. A scope belongs to its task, wherever that runs, and costs no allocation.
+//! A scope switches the task's device or stream for a while. Leaving it restores what was current
+//! when it was entered: the device, and the current streams of that device and of the one that the
+//! scope switched to. Scopes nest, and are left in the opposite order. A scope belongs to its task,
+//! wherever that runs, and costs no allocation.
 //!
 //! ```c
 //! tgpu_scope scope;
@@ -30,14 +31,18 @@ pub struct tgpu_scope {
 
 /// Makes a device current as tgpu_device_set does, until the scope is left.
 ///
+/// A GPU that nobody has used yet is not opened by this, and becomes the thread's vendor device with
+/// its first use.
+///
 /// @param d    the device.
 /// @param out  receives the scope.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the
-///         device statuses. On failure nothing changes.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device;
+///         TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the device statuses. On failure nothing
+///         changes.
 ///
 /// Ownership: the caller keeps the scope and leaves it once.
 /// Threads: any thread.
-/// Blocks: no; the first use of a GPU takes the time of opening it.
+/// Blocks: no.
 /// Since: 0.1.
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_scope_enter_device(d: tgpu_device, out: *mut tgpu_scope) -> tgpu_status {
@@ -55,10 +60,12 @@ pub unsafe extern "C" fn tgpu_scope_enter_device(d: tgpu_device, out: *mut tgpu_
 ///
 /// @param s    the stream. NULL is the task's lease on the current device.
 /// @param out  receives the scope.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_NOT_PERMITTED if it is the lease of another
-///         task; TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the device statuses. On failure nothing changes.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_NOT_PERMITTED if
+///         it is leased to another task; TGPU_ERROR_INVALID_ARGUMENT
+///         if out is NULL; the device statuses. On failure nothing changes.
 ///
-/// Ownership: the caller keeps the scope and leaves it once; the stream must be kept alive until then.
+/// Ownership: the caller keeps the scope and leaves it once; the stream must be kept alive until
+/// then.
 /// Threads: any thread.
 /// Blocks: no.
 /// Since: 0.1.
@@ -77,8 +84,9 @@ pub unsafe extern "C" fn tgpu_scope_enter_stream(s: tgpu_stream, out: *mut tgpu_
 /// Restores the device and stream that were current when the scope was entered.
 ///
 /// @param scope  the innermost scope of the task.
-/// @return TGPU_OK; TGPU_ERROR_SCOPE_MISMATCH if scope is not the innermost one of the current task, was left before, or never
-///         was a scope, and then nothing is restored; the device statuses.
+/// @return TGPU_OK; TGPU_ERROR_SCOPE_MISMATCH if scope is not the innermost one of the current
+///         task, was left before, or never was a scope, and then nothing is restored;
+///         TGPU_ERROR_INVALID_DEVICE if somebody wrote into the scope; the device statuses.
 ///
 /// Ownership: the scope is used up.
 /// Threads: any thread on which the task is current.

@@ -1,17 +1,20 @@
-//! The `struct_size` rule, written once: how structs of another version of the header are read and written.
+//! The `struct_size` rule, written once: how structs of another version of the header are read and
+//! written.
 
 use super::invalid;
 use crate::backend::Result;
 use std::mem::{size_of, MaybeUninit};
 use std::ptr;
 
-/// No struct of any version is larger: beyond it, `struct_size` is garbage and nothing behind it is read.
+/// No struct of any version is larger: beyond it, `struct_size` is garbage and nothing behind it is
+/// read.
 const MAX: usize = 4096;
 
 /// A struct of the ABI that starts with `struct_size`.
 ///
 /// # Safety
-/// It is `repr(C)`, its first field is `struct_size: usize`, and every bit pattern is a valid value.
+/// It is `repr(C)`, its first field is `struct_size: usize`, and every bit pattern is a valid
+/// value.
 pub(super) unsafe trait AbiStruct: Sized {
     /// The name in C, for messages.
     const NAME: &'static str;
@@ -44,10 +47,12 @@ fn bad_size<T: AbiStruct>(size: usize, name: &str) -> crate::backend::Error {
     ))
 }
 
-/// Copies an input struct: shorter than ours means zeros for the rest, a longer one must have a tail of zeros.
+/// Copies an input struct: shorter than ours means zeros for the rest, a longer one must have a
+/// tail of zeros.
 ///
 /// # Safety
-/// `p` is NULL or points to a readable `size_t`, and if that is at most [`MAX`], to as many readable bytes.
+/// `p` is NULL or points to a readable `size_t`, and if that is at most [`MAX`], to as many
+/// readable bytes.
 #[inline]
 pub(super) unsafe fn read<T: AbiStruct>(p: *const T, name: &str) -> Result<T> {
     // SAFETY: the caller's promise.
@@ -103,8 +108,8 @@ pub(super) struct OutStruct<T> {
 
 impl<T: AbiStruct> OutStruct<T> {
     /// # Safety
-    /// `p` is NULL or points to a readable `size_t`, and if that is at most [`MAX`], as many bytes may be written
-    /// until the call returns.
+    /// `p` is NULL or points to a readable `size_t`, and if that is at most [`MAX`], as many bytes
+    /// may be written until the call returns.
     #[inline]
     pub(super) unsafe fn new(p: *mut T, name: &str) -> Result<OutStruct<T>> {
         // SAFETY: the caller's promise.
@@ -112,8 +117,8 @@ impl<T: AbiStruct> OutStruct<T> {
         Ok(OutStruct { to: p, size })
     }
 
-    /// Fills the struct, of which all bytes are zero before, and hands over as much as the caller has room for. The
-    /// rest of the caller's struct is zeroed; its `struct_size` stays.
+    /// Fills the struct, of which all bytes are zero before, and hands over as much as the caller
+    /// has room for. The rest of the caller's struct is zeroed; its `struct_size` stays.
     pub(super) fn write(self, fill: impl FnOnce(&mut T)) {
         let mut ours = MaybeUninit::<T>::zeroed();
         // SAFETY: all zeros are a valid `T` by the trait's promise.

@@ -1,17 +1,18 @@
 //! # Waiting
 //!
-//! How a call waits is the task's wait policy. TGPU_WAIT_AUTO, the default, polls briefly and then sleeps; when to switch
-//! follows from what the waits for the stream have been like. It reaches the latency of spinning on short work, and takes
-//! next to no processor time on long work. TGPU_WAIT_SPIN polls until the end. TGPU_WAIT_BLOCK sleeps at once.
+//! How a call waits is the task's wait policy. TGPU_WAIT_AUTO, the default, polls briefly and then
+//! sleeps; when to switch follows from what the waits for the stream have been like. It reaches the
+//! latency of spinning on short work, and takes next to no processor time on long work.
+//! TGPU_WAIT_SPIN polls until the end. TGPU_WAIT_BLOCK sleeps at once.
 //!
-//! No lock of the library is held while a call waits, a signal that interrupts a wait restarts it, and every wait ends when
-//! the device fails. The calls that wait are tgpu_synchronize, tgpu_device_synchronize, the calls with _synchronize in
-//! their names of the streams and events sections, and tgpu_free.
+//! No lock of the library is held while a call waits, a signal that interrupts a wait restarts it,
+//! and every wait ends when the device fails. The calls that wait are tgpu_synchronize,
+//! tgpu_device_synchronize, the calls with _synchronize in their names of the streams and events
+//! sections, and tgpu_free.
 
 use super::error::tgpu_status;
 use super::{guard, invalid, Out};
 use crate::core;
-use crate::core::handle::StreamHandle;
 use crate::core::sync::WaitPolicy;
 
 /// Wait policy: poll briefly, then sleep.
@@ -23,8 +24,9 @@ pub const TGPU_WAIT_BLOCK: i32 = 2;
 
 /// Waits until everything queued so far on the current stream of the task's current device is done.
 ///
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if the stream that was set has been destroyed since; TGPU_ERROR_CAPTURING if
-///         it is being captured; the device statuses, TGPU_ERROR_DEVICE_LOST also if the device fails during the wait.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if the stream that was set has been destroyed since;
+///         TGPU_ERROR_CAPTURING if it is being captured; the device statuses,
+///         TGPU_ERROR_DEVICE_LOST also if the device fails during the wait.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -32,14 +34,14 @@ pub const TGPU_WAIT_BLOCK: i32 = 2;
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_synchronize() -> tgpu_status {
-    guard(|| core::stream::synchronize(StreamHandle::NULL, None).map(|_| ()))
+    guard(core::sync::synchronize)
 }
 
-/// Sets how the task waits from now on. A task starts with what TASKGPU_WAIT says, else TGPU_WAIT_AUTO.
+/// Sets how the task waits from now on. A task starts with what TASKGPU_WAIT says, else
+/// TGPU_WAIT_AUTO.
 ///
 /// @param policy  TGPU_WAIT_AUTO, TGPU_WAIT_SPIN or TGPU_WAIT_BLOCK.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if policy is none of them; the common statuses except
-///         TGPU_ERROR_NO_DEVICE.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if policy is none of them; the common statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
@@ -60,7 +62,7 @@ pub extern "C" fn tgpu_wait_policy_set(policy: i32) -> tgpu_status {
 /// Gives the task's wait policy.
 ///
 /// @param out  receives TGPU_WAIT_AUTO, TGPU_WAIT_SPIN or TGPU_WAIT_BLOCK.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the common statuses except TGPU_ERROR_NO_DEVICE.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if out is NULL; the common statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.

@@ -1,8 +1,9 @@
 //! # Version
 //!
-//! The macros say which header a program was compiled with, the functions which library it runs with. Within one
-//! minor version the ABI only grows, so that a program runs with any library of the same minor version that is
-//! not older than its header. TGPU_ABI_VERSION counts the incompatible steps.
+//! The macros say which header a program was compiled with, the functions which library it runs
+//! with. Within one minor version the ABI only grows, so that a program runs with any library of
+//! the same minor version that is not older than its header. TGPU_ABI_VERSION counts the
+//! incompatible steps.
 
 use std::ffi::c_char;
 
@@ -37,8 +38,8 @@ pub extern "C" fn tgpu_version() -> u32 {
     VERSION
 }
 
-/// Gives the ABI that the library implements, to be compared with TGPU_ABI_VERSION by programs that load it
-/// at run time.
+/// Gives the ABI that the library implements, to be compared with TGPU_ABI_VERSION by programs that
+/// load it at run time.
 ///
 /// @return the ABI version.
 ///
@@ -51,7 +52,7 @@ pub extern "C" fn tgpu_abi_version() -> u32 {
     TGPU_ABI_VERSION
 }
 
-/// Gives the version of the library for people, such as `0.1.0`.
+/// Gives the version of the library for people, such as "0.1.0".
 ///
 /// @return the text, never NULL.
 ///

@@ -1,1 +1,34 @@
-fn main() {}
+//! The project's chores: `cargo xtask <command>`.
+
+mod bench;
+mod header;
+mod library;
+mod symbols;
+
+use std::process::ExitCode;
+
+const COMMANDS: &str = "commands:
+  build             build the shared and the static library for release, and print where they are
+  header            write include/taskgpu.h from src/capi
+  header --check    compare it instead, and compile it under every C and C++ standard
+  bench             measure, and print the table with its ratios
+  symbols           build for release, and compare what the libraries export with the header";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args[..] {
+        ["header", ref rest @ ..] => header::run(rest),
+        ["bench", ref rest @ ..] => bench::run(rest),
+        ["build"] => library::build().map(|folder| println!("{}", folder.display())),
+        ["symbols"] => symbols::run(),
+        _ => Err(COMMANDS.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -44,7 +44,8 @@ impl Record {
         for stream in waiters {
             // The wait it is suspended in is over.
             stream.complete();
-            pool.schedule_stream(stream);
+            let priority = stream.priority();
+            pool.schedule_stream(stream, priority);
         }
     }
 
@@ -73,12 +74,11 @@ impl Record {
         let deadline = futex::deadline(patience);
         let _listed = pool.list_sleeper(self.clone());
         loop {
-            match self
+            let seen = self
                 .state
-                .compare_exchange(PENDING, SLEEPER, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Err(DONE) => return Ok(true),
-                Ok(_) | Err(_) => {}
+                .compare_exchange(PENDING, SLEEPER, Ordering::AcqRel, Ordering::Acquire);
+            if seen == Err(DONE) {
+                return Ok(true);
             }
             if pool.exiting() {
                 return Err(exiting());

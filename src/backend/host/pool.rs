@@ -14,7 +14,8 @@
 use super::event::{now_ns, Record};
 use super::futex;
 use super::stream::{exiting, Op, Stream};
-use super::work::{Inside, Work};
+use super::warm;
+use super::work::{Inside, Spot, Work};
 use crate::backend::{Error, Priority, Result, Status};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
@@ -87,6 +88,14 @@ impl Job {
         let mut ranges = self.given_back.lock();
         ranges.push((from, to));
         self.any_given_back.store(true, Ordering::SeqCst);
+    }
+
+    /// How often it can be claimed, roughly; at least 1.
+    fn remaining_chunks(&self) -> u64 {
+        self.units
+            .saturating_sub(self.next.load(Ordering::Relaxed))
+            .div_ceil(self.chunk)
+            .max(1)
     }
 
     fn has_more(&self) -> bool {
@@ -212,38 +221,54 @@ impl Pool {
         Listed(self, record)
     }
 
-    /// Hands an owned stream to the workers.
-    pub fn schedule_stream(&'static self, stream: Arc<Stream>) {
-        self.schedule(rank(stream.priority()), Item::Stream(stream));
+    /// Fetches what scheduling a stream of this priority is going to touch.
+    pub fn warm(&self, priority: Priority) {
+        warm::fetch(&self.hints);
+        warm::fetch(&self.searching);
+        warm::fetch(&self.fixed);
+        warm::fetch(&self.sleepers);
+        warm::fetch(&self.idle);
+        // Most likely the one to be woken.
+        self.beds.first().into_iter().for_each(warm::fetch);
+        warm::fetch(&self.ready[rank(priority)]);
     }
 
-    fn schedule(&'static self, rank: usize, item: Item) {
+    /// Hands an owned stream to the workers. Its priority comes along: the caller has it at hand.
+    pub fn schedule_stream(&'static self, stream: Arc<Stream>, priority: Priority) {
+        self.schedule(rank(priority), Item::Stream(stream), 1);
+    }
+
+    /// Queues an entry that `wanted` workers could go on with.
+    fn schedule(&'static self, rank: usize, item: Item, wanted: u32) {
         self.ready[rank].push(item);
         // Against `any_ready` of a worker about to sleep or to stop searching, and against `settle_hint`.
         fence(Ordering::SeqCst);
         if self.hints.load(Ordering::Relaxed) & (1 << rank) == 0 {
             self.hints.fetch_or(1 << rank, Ordering::SeqCst);
         }
-        self.notify();
+        self.notify(wanted);
     }
 
-    /// Sees to it that a worker looks at the ready queues from now on.
-    fn notify(&'static self) {
-        if self.searching.load(Ordering::SeqCst) != 0 {
-            return;
-        }
-        if self.sleepers.load(Ordering::SeqCst) != 0 && self.wake_sleeper() {
-            return;
-        }
-        if self.fixed.started.load(Ordering::Relaxed) < self.fixed.threads {
+    /// Sees to it that up to `wanted` workers look at the ready queues from now on, at least one of them.
+    fn notify(&'static self, wanted: u32) {
+        for _ in 0..wanted {
+            if self.searching.load(Ordering::SeqCst) >= wanted {
+                return;
+            }
+            if self.sleepers.load(Ordering::SeqCst) != 0 && self.wake_sleeper(wanted) {
+                continue;
+            }
             // Without another thread the work still runs, only later.
-            let _ = self.start(false);
+            if self.fixed.started.load(Ordering::Relaxed) >= self.fixed.threads || self.start(false).is_err()
+            {
+                return;
+            }
         }
     }
 
-    fn wake_sleeper(&self) -> bool {
+    fn wake_sleeper(&self, wanted: u32) -> bool {
         let mut idle = self.idle.lock();
-        if self.searching.load(Ordering::SeqCst) != 0 {
+        if self.searching.load(Ordering::SeqCst) >= wanted {
             return true;
         }
         let Some(worker) = idle.pop() else { return false };
@@ -267,7 +292,7 @@ impl Pool {
         let worker = Worker::new(self, started as usize)?;
         self.searching.fetch_add(1, Ordering::SeqCst);
         let spawned = {
-            let _signals = SignalsBlocked::new();
+            let _signals = crate::backend::os::SignalsBlocked::new();
             std::thread::Builder::new()
                 .name("taskgpu-host".into())
                 .stack_size(8 << 20)
@@ -308,9 +333,12 @@ impl Pool {
         if hints & READY == 0 {
             return None;
         }
-        for rank in 0..self.ready.len() {
-            while hints & (1 << rank) != 0 {
-                if let Some(item) = self.ready[rank].pop() {
+        for (rank, queue) in self.ready.iter().enumerate() {
+            if hints & (1 << rank) == 0 {
+                continue;
+            }
+            loop {
+                if let Some(item) = queue.pop() {
                     return Some(item);
                 }
                 if !self.settle_hint(rank) {
@@ -333,7 +361,7 @@ impl Pool {
         if self.searching.fetch_sub(1, Ordering::SeqCst) == 1 {
             fence(Ordering::SeqCst);
             if self.any_ready() {
-                self.notify();
+                self.notify(1);
             }
         }
     }
@@ -471,7 +499,7 @@ impl Worker {
             std::hint::spin_loop();
             return true;
         }
-        if looks.is_multiple_of(16) {
+        if *looks % 16 == 0 {
             let start = since.get_or_insert_with(Instant::now);
             if start.elapsed() >= SEARCH {
                 return false;
@@ -514,7 +542,8 @@ impl Worker {
     /// Gives an owned stream up, to the ready queue if it has work.
     fn let_go(&self, stream: Arc<Stream>) {
         if !stream.leave() {
-            self.pool.schedule_stream(stream);
+            let priority = stream.priority();
+            self.pool.schedule_stream(stream, priority);
         }
     }
 
@@ -562,6 +591,13 @@ impl Worker {
         }
     }
 
+    fn spot(&self, stream: &Stream) -> Spot {
+        Spot {
+            device: stream.device().ordinal,
+            shared: self.shared,
+        }
+    }
+
     fn execute(&self, stream: Arc<Stream>, op: Op) -> Outcome {
         match op {
             Op::Launch(mut launch) => {
@@ -569,7 +605,7 @@ impl Worker {
                     return self.share(stream, Work::Launch(launch));
                 }
                 launch.settle();
-                launch.run(0, 1, self.shared, || false);
+                launch.run(0, 1, self.spot(&stream), || false);
             }
             Op::Copy(copy) => {
                 if copy.chunks() != 1 {
@@ -633,7 +669,9 @@ impl Worker {
 
     fn offer(&self, rank: usize, job: &Arc<Job>) {
         if !job.queued.load(Ordering::SeqCst) && !job.queued.swap(true, Ordering::SeqCst) {
-            self.pool.schedule(rank, Item::Job(job.clone()));
+            // Two at a time, each of which wakes two more: all are awake after few wake-ups in a row.
+            let wanted = job.remaining_chunks().min(2) as u32;
+            self.pool.schedule(rank, Item::Job(job.clone()), wanted);
         }
     }
 
@@ -657,7 +695,7 @@ impl Worker {
             if pool.threads() > 1 && job.has_more() {
                 self.offer(rank, job);
             }
-            let at = job.work.run(from, to, self.shared, stop);
+            let at = job.work.run(from, to, self.spot(&job.stream), stop);
             if at < to {
                 job.give_back(at, to);
                 self.offer(rank, job);
@@ -696,28 +734,5 @@ fn process_cores() -> (libc::cpu_set_t, u32) {
             return (set, count);
         }
         (set, u32::try_from(libc::CPU_COUNT(&set)).unwrap_or(1).max(1))
-    }
-}
-
-/// Blocks all signals on the calling thread while it lives; a thread started meanwhile has them blocked for good.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> SignalsBlocked {
-        // SAFETY: both sets are live; sigfillset initialises the one and pthread_sigmask writes the other.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            SignalsBlocked(before)
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the set was written by pthread_sigmask.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
     }
 }
