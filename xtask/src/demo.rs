@@ -3,37 +3,33 @@
 //! Builds the library, compiles two of the C examples against it with the system's C compiler as a user would, and runs
 //! them: `multi_device` on four devices, then `file_histogram` on FILE or on the sample.
 
-use std::ffi::OsString;
-use std::io::ErrorKind;
+use crate::library;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const USAGE: &str = "usage: cargo xtask demo [FILE]";
-const INSTALL: &[&str] = &["gcc", "libc6-dev"];
+const PACKAGES: [&str; 2] = ["gcc", "libc6-dev"];
 
 /// Runs the demo. The error is what a person has to read and do.
-pub fn run(args: &[String]) -> Result<(), String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("xtask lies outside the workspace")?;
+pub fn run(args: &[impl AsRef<str>]) -> Result<(), String> {
+    let root = library::root();
     let file = match args {
         [] => root.join("examples/data/harbour.txt"),
-        [file] if !file.starts_with('-') => PathBuf::from(file),
+        [file] if !file.as_ref().starts_with('-') => PathBuf::from(file.as_ref()),
         _ => return Err(USAGE.into()),
     };
     // Before a build that takes a while.
     std::fs::File::open(&file).map_err(|e| format!("{}: {e}", file.display()))?;
     let cc = c_compiler()?;
 
-    println!("building the library (release)");
-    let library = build(root)?;
-    let out = library.with_file_name("demo");
+    println!("building the library");
+    let lib = library::build()?;
+    let out = root.join("target/demo");
     std::fs::create_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
-    link(&library, &out.join("libtaskgpu.so"))?;
-    link(&library, &out.join(soname(root)?))?;
 
     for (example, argument) in [("multi_device", None), ("file_histogram", Some(&file))] {
-        let program = compile(root, &cc, &out, example)?;
+        let program = compile(&root, &cc, &lib, &out, example)?;
         println!("\n== {example}");
         let mut command = Command::new(&program);
         command.args(argument);
@@ -50,30 +46,24 @@ pub fn run(args: &[String]) -> Result<(), String> {
             return Err(format!("{example} failed or computed something wrong: {status}"));
         }
     }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    println!("\nbusy: from a device's first to its last event. Host devices share the {cores} cores of this machine.");
     Ok(())
 }
 
 /// The C compiler: `$CC`, else `cc`. As root on Debian it is installed if it is missing.
 fn c_compiler() -> Result<OsString, String> {
-    let cc = std::env::var_os("CC")
-        .filter(|cc| !cc.is_empty())
-        .unwrap_or_else(|| "cc".into());
-    if runs(&cc, "--version") {
+    let named = std::env::var_os("CC").filter(|cc| !cc.is_empty());
+    let cc = named.clone().unwrap_or_else(|| "cc".into());
+    if runs(&cc) {
         return Ok(cc);
     }
-    let name = cc.to_string_lossy().into_owned();
-    let packages = INSTALL.join(" ");
-    if name == "cc" && Path::new("/etc/debian_version").exists() && is_root() {
+    let packages = PACKAGES.join(" ");
+    if named.is_none() && Path::new("/etc/debian_version").exists() && is_root() {
         println!("no C compiler: installing {packages}");
-        let apt = |args: &[&str]| {
-            Command::new("apt-get")
-                .args(args)
-                .status()
-                .is_ok_and(|s| s.success())
-        };
-        if apt(&["update", "-q"])
-            && apt(&[&["install", "-q", "-y", "--no-install-recommends"], INSTALL].concat())
-            && runs(&cc, "--version")
+        if apt_get(&["update", "-q"])
+            && apt_get(&["install", "-q", "-y", PACKAGES[0], PACKAGES[1]])
+            && runs(&cc)
         {
             return Ok(cc);
         }
@@ -82,18 +72,26 @@ fn c_compiler() -> Result<OsString, String> {
         ));
     }
     Err(format!(
-        "no C compiler: `{name}` does not run. Install one (Debian, Ubuntu: `sudo apt-get install {packages}`; \
-         Fedora: `sudo dnf install gcc`; Arch: `sudo pacman -S gcc`), or name yours with CC=..."
+        "no C compiler: `{}` does not run. Install one (Debian, Ubuntu: `sudo apt-get install {packages}`; \
+         Fedora: `sudo dnf install gcc`; Arch: `sudo pacman -S gcc`), or name yours with CC=...",
+        cc.to_string_lossy()
     ))
 }
 
-fn runs(program: &OsString, argument: &str) -> bool {
-    let quiet = Command::new(program)
-        .arg(argument)
+fn apt_get(args: &[&str]) -> bool {
+    Command::new("apt-get")
+        .args(args)
+        .status()
+        .is_ok_and(|s| s.success())
+}
+
+fn runs(program: &OsStr) -> bool {
+    let mut command = Command::new(program);
+    command
+        .arg("--version")
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    quiet.is_ok_and(|s| s.success())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|s| s.success())
 }
 
 fn is_root() -> bool {
@@ -103,74 +101,17 @@ fn is_root() -> bool {
         .is_ok_and(|o| o.stdout.trim_ascii() == b"0")
 }
 
-/// Builds the shared library and answers where cargo put it.
-fn build(root: &Path) -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(&cargo)
-        .current_dir(root)
-        .args([
-            "build",
-            "--release",
-            "--lib",
-            "--package",
-            "taskgpu",
-            "--message-format=json-render-diagnostics",
-        ])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|e| format!("{}: {e}", cargo.to_string_lossy()))?;
-    if !output.status.success() {
-        return Err(format!("the library does not build: {}", output.status));
-    }
-    // One JSON object a line; the paths of an artifact are plain strings in it.
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let library = messages.split('"').find(|s| s.ends_with("/libtaskgpu.so"));
-    library
-        .map(PathBuf::from)
-        .ok_or_else(|| "cargo built no libtaskgpu.so".into())
-}
-
-/// The name that programs linked with the library look for: the SONAME that build.rs sets.
-fn soname(root: &Path) -> Result<String, String> {
-    let path = root.join("Cargo.toml");
-    let manifest = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let package = manifest.split("[package]").nth(1).unwrap_or_default();
-    let version = package
-        .lines()
-        .find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
-    let mut parts = version.unwrap_or_default().split('.');
-    match (parts.next(), parts.next()) {
-        (Some(major), Some(minor)) => Ok(format!("libtaskgpu.so.{major}.{minor}")),
-        _ => Err(format!("{}: no version in [package]", path.display())),
-    }
-}
-
-fn link(target: &Path, at: &Path) -> Result<(), String> {
-    match std::fs::remove_file(at) {
-        Err(e) if e.kind() != ErrorKind::NotFound => return Err(format!("{}: {e}", at.display())),
-        _ => {}
-    }
-    std::os::unix::fs::symlink(target, at).map_err(|e| format!("{}: {e}", at.display()))
-}
-
 /// Compiles `examples/c/<example>.c` as a user would, and answers the program.
-fn compile(root: &Path, cc: &OsString, out: &Path, example: &str) -> Result<PathBuf, String> {
-    let header = root.join("include/taskgpu.h");
-    if !header.exists() {
-        return Err(format!(
-            "{} is missing: `cargo xtask header` writes it",
-            header.display()
-        ));
-    }
+fn compile(root: &Path, cc: &OsStr, lib: &Path, out: &Path, example: &str) -> Result<PathBuf, String> {
     let program = out.join(example);
     let mut rpath = OsString::from("-Wl,-rpath,");
-    rpath.push(out);
+    rpath.push(lib);
     let status = Command::new(cc)
         .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-I"])
         .arg(root.join("include"))
         .arg(root.join(format!("examples/c/{example}.c")))
         .arg("-L")
-        .arg(out)
+        .arg(lib)
         .arg(rpath)
         .args(["-ltaskgpu", "-lpthread", "-o"])
         .arg(&program)
