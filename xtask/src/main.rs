@@ -1,6 +1,7 @@
 //! The project's chores: `cargo xtask <command>`.
 
 mod bench;
+mod demo;
 mod header;
 mod library;
 mod symbols;
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 
 const COMMANDS: &str = "commands:
   build             build the shared and the static library for release, and print where they are
+  demo [FILE]       run the examples on host devices, the second one on FILE
   header            write include/taskgpu.h from src/capi
   header --check    compare it instead, and compile it under every C and C++ standard
   bench             measure, and print the table with its ratios
@@ -19,6 +21,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args[..] {
         ["header", ref rest @ ..] => header::run(rest),
+        ["demo", ref rest @ ..] => demo::run(rest),
         ["bench", ref rest @ ..] => bench::run(rest),
         ["build"] => library::build().map(|folder| println!("{}", folder.display())),
         ["symbols"] => symbols::run(),
