@@ -90,7 +90,9 @@ impl Status {
 
     /// The status with this number, if there is one.
     pub fn from_code(code: i32) -> Option<Status> {
-        usize::try_from(code).ok().and_then(|i| Status::ALL.get(i).copied())
+        usize::try_from(code)
+            .ok()
+            .and_then(|i| Status::ALL.get(i).copied())
     }
 }
 
@@ -133,7 +135,13 @@ impl Error {
     /// A failure with a text of our own.
     #[cold]
     pub fn new(status: Status, text: impl Into<Cow<'static, str>>) -> Error {
-        Error(Box::new(Detail { status, text: text.into(), native: None, device: None, stream_id: None }))
+        Error(Box::new(Detail {
+            status,
+            text: text.into(),
+            native: None,
+            device: None,
+            stream_id: None,
+        }))
     }
 
     /// Adds what the vendor said.
@@ -172,7 +180,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.text)?;
         if let Some(n) = &self.0.native {
-            write!(f, " [{}: {} answered {} ({})]", n.backend, n.function, n.name, n.code)?;
+            write!(
+                f,
+                " [{}: {} answered {} ({})]",
+                n.backend, n.function, n.name, n.code
+            )?;
         }
         Ok(())
     }

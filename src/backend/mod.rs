@@ -15,6 +15,7 @@
 
 use std::ffi::c_void;
 
+pub mod cuda;
 mod error;
 pub mod host;
 mod types;
@@ -173,7 +174,14 @@ pub trait Backend: Send + Sync + 'static {
     fn fill(&self, device: u32, stream: RawStream, dst: Addr, pattern: &[u8], count: u64) -> Result<()>;
 
     /// Launches a kernel. Copies the arguments before it returns.
-    fn launch(&self, device: u32, stream: RawStream, code: Code<'_>, shape: &Shape, args: Args<'_>) -> Result<()>;
+    fn launch(
+        &self,
+        device: u32,
+        stream: RawStream,
+        code: Code<'_>,
+        shape: &Shape,
+        args: Args<'_>,
+    ) -> Result<()>;
 
     /// Loads a ready image for a device.
     fn module_load(&self, device: u32, image: &[u8]) -> Result<RawModule>;

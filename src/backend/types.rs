@@ -118,7 +118,9 @@ impl Priority {
 
     /// The priority with this number of the ABI.
     pub fn from_code(code: i32) -> Option<Priority> {
-        usize::try_from(code).ok().and_then(|i| Priority::ALL.get(i).copied())
+        usize::try_from(code)
+            .ok()
+            .and_then(|i| Priority::ALL.get(i).copied())
     }
 }
 
@@ -222,7 +224,10 @@ impl<'a> Args<'a> {
     /// `ptr` is NULL or points to one readable pointer for each argument of the kernel that is launched with
     /// it, each pointing to a value of that argument's size, for the lifetime `'a`.
     pub unsafe fn from_caller(ptr: *const *mut c_void) -> Args<'a> {
-        Args { ptr, life: std::marker::PhantomData }
+        Args {
+            ptr,
+            life: std::marker::PhantomData,
+        }
     }
 
     /// The array.
@@ -255,7 +260,8 @@ pub struct HostBlock {
 }
 
 /// The C function of a host kernel, called once per block.
-pub type HostKernelFn = unsafe extern "C" fn(block: *const HostBlock, args: *const *mut c_void, data: *mut c_void);
+pub type HostKernelFn =
+    unsafe extern "C" fn(block: *const HostBlock, args: *const *mut c_void, data: *mut c_void);
 
 /// A kernel that is a C function of the caller's program.
 #[derive(Clone, Debug)]
@@ -272,7 +278,11 @@ impl HostKernel {
     /// `function` may be called with `data` from any thread, for any block, at the same time, as long as a
     /// launch of it can be running.
     pub unsafe fn from_caller(function: HostKernelFn, data: *mut c_void, arg_sizes: &[usize]) -> HostKernel {
-        HostKernel { function, data: data as u64, arg_sizes: arg_sizes.into() }
+        HostKernel {
+            function,
+            data: data as u64,
+            arg_sizes: arg_sizes.into(),
+        }
     }
 
     /// The function.
