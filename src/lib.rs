@@ -4,3 +4,5 @@
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 
 pub mod backend;
+pub mod capi;
+pub mod core;

@@ -18,6 +18,7 @@ use std::ffi::c_void;
 pub mod cuda;
 mod error;
 pub mod host;
+pub mod os;
 mod types;
 
 pub use error::{Detail, Error, Native, Result, Status};
@@ -93,6 +94,19 @@ pub trait Backend: Send + Sync + 'static {
     /// for it. On an error answered here, it is not called.
     fn stream_callback(&self, device: u32, stream: RawStream, callback: Callback) -> Result<()>;
 
+    /// Holds later work on `stream` back until the gate is opened, by whatever thread, without a call into the
+    /// vendor's runtime. How streams wait for what happens in another backend.
+    fn stream_gate(&self, device: u32, stream: RawStream) -> Result<Gate> {
+        let _ = stream;
+        Err(Error::new(
+            Status::NotSupported,
+            format!(
+                "streams of {} device {device} cannot wait for another runtime's work",
+                self.name()
+            ),
+        ))
+    }
+
     /// Marks the point "everything queued so far", for a wait. Costs at most one event on the stream.
     fn fence(&self, device: u32, stream: RawStream) -> Result<Fence>;
 
@@ -157,6 +171,11 @@ pub trait Backend: Send + Sync + 'static {
     /// What the vendor knows about a pointer that is not in our own books; `None` if nothing.
     fn pointer_facts(&self, addr: Addr) -> Option<PointerFacts>;
 
+    /// True where device memory is memory of the host, so that other backends can copy from and to it.
+    fn memory_is_host(&self) -> bool {
+        false
+    }
+
     /// Copies in the order of `stream`. Both places belong to this backend. Pageable host memory may block.
     #[allow(clippy::too_many_arguments)]
     fn memcpy(
@@ -203,4 +222,49 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The block size (threads) that keeps the device busiest with `shared_bytes` of dynamic shared memory.
     fn function_block_size(&self, device: u32, code: Code<'_>, shared_bytes: u64) -> Result<u32>;
+}
+
+/// What host devices shall be like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostSettings {
+    /// How many.
+    pub devices: u32,
+    /// Worker threads for all of them; 0: one for each core.
+    pub threads: u32,
+    /// Bytes of memory of each; 0: the machine's memory shared out evenly.
+    pub memory: u64,
+}
+
+/// Every backend, in the order of the device list.
+pub const NAMES: &[&str] = &["hip", "cuda", "host"];
+
+/// True for the backend that stands in where no GPU is found.
+pub fn is_fallback(name: &str) -> bool {
+    name == "host"
+}
+
+/// Brings a backend up, or says in the loader's or the vendor's own words why not.
+pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
+    match name {
+        "host" => host::load(host),
+        _ => Err(Error::new(
+            Status::NotSupported,
+            format!("this version has no {name} backend"),
+        )),
+    }
+}
+
+/// True once any backend, in the device list or not, has initialised what a fork's child cannot use.
+pub fn fork_unsafe() -> bool {
+    host::fork_unsafe()
+}
+
+/// True while this thread runs a caller's function on behalf of a device.
+pub fn inside_user_code() -> bool {
+    host::inside_user_code()
+}
+
+/// Stops our threads at the end of the process, without waiting for long. Vendor runtimes are left alone.
+pub fn park_for_exit() {
+    host::park_for_exit();
 }

@@ -348,5 +348,28 @@ pub struct CompileOptions {
 /// A function to be called once, with the status of the work before it.
 pub type Callback = Box<dyn FnOnce(super::Status) + Send>;
 
+/// What holds a stream back. Opens once: when told to or, so that nothing waits forever, when it is dropped.
+pub struct Gate(Option<Box<dyn FnOnce() + Send>>);
+
+impl Gate {
+    /// A gate that `open` opens. It must neither block nor call a vendor's runtime.
+    pub fn new(open: impl FnOnce() + Send + 'static) -> Gate {
+        Gate(Some(Box::new(open)))
+    }
+
+    /// Lets the stream go on.
+    pub fn open(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if let Some(open) = self.0.take() {
+            open();
+        }
+    }
+}
+
 /// How long a blocking wait may last; `None` is forever.
 pub type Patience = Option<Duration>;

@@ -1,0 +1,226 @@
+//! The operating system's part: what the core needs of it and Rust's library does not offer.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Error, Result, Status};
+
+/// A descriptor of our own that something is written to once, then closed.
+#[derive(Debug)]
+pub struct SignalFd(libc::c_int);
+
+impl SignalFd {
+    /// Duplicates the caller's descriptor, so that closing the original does not hurt.
+    pub fn dup(fd: i32) -> Result<SignalFd> {
+        // SAFETY: fcntl with F_DUPFD_CLOEXEC takes any number and answers EBADF for a bad one.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+        if copy >= 0 {
+            return Ok(SignalFd(copy));
+        }
+        let why = std::io::Error::last_os_error();
+        let status = match why.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => Status::OutOfMemory,
+            _ => Status::InvalidArgument,
+        };
+        Err(Error::new(
+            status,
+            format!("the file descriptor {fd} cannot be duplicated: {why}"),
+        ))
+    }
+
+    /// Adds 1 (8 bytes, as an eventfd counts). Never blocks and raises no SIGPIPE: a full pipe or a reader
+    /// that has gone loses the signal, as nobody could be told.
+    pub fn signal(self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: `one` is 8 readable bytes; a descriptor that is no socket answers ENOTSOCK.
+        let sent = unsafe {
+            libc::send(
+                self.0,
+                one.as_ptr().cast(),
+                one.len(),
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        if sent < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOTSOCK) {
+            self.write_without_sigpipe(&one);
+        }
+    }
+
+    fn write_without_sigpipe(&self, bytes: &[u8; 8]) {
+        let mut writable = libc::pollfd {
+            fd: self.0,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd; a timeout of 0 does not block. A pipe that is writable takes PIPE_BUF bytes
+        // and an eventfd one more increment, so the write below does not block either.
+        if unsafe { libc::poll(&mut writable, 1, 0) } != 1 || writable.revents & libc::POLLOUT == 0 {
+            return;
+        }
+        // SAFETY: plain signal-set calls on zeroed sets of our own; SIGPIPE is blocked for this thread only, the
+        // one that the write may raise is taken away again, and the old mask is put back.
+        unsafe {
+            let mut pipe: libc::sigset_t = std::mem::zeroed();
+            let mut old: libc::sigset_t = std::mem::zeroed();
+            let mut pending: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut pipe);
+            libc::sigaddset(&mut pipe, libc::SIGPIPE);
+            libc::sigpending(&mut pending);
+            let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
+            libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut old);
+            let wrote = libc::write(self.0, bytes.as_ptr().cast(), bytes.len());
+            if wrote < 0
+                && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPIPE)
+                && !was_pending
+            {
+                let now = libc::timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                };
+                while libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now) == -1
+                    && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+                {}
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        }
+    }
+}
+
+impl Drop for SignalFd {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours and is closed once.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Blocks every signal for the calling thread: a host program's handlers must not run on threads of ours.
+pub fn block_all_signals() {
+    // SAFETY: a full signal set of our own is installed for this thread only.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+    }
+}
+
+/// Calls `handler` in the child of every later `fork`, on its only thread.
+pub fn at_fork_child(handler: extern "C" fn()) {
+    // SAFETY: the handler is a plain function that stays mapped (the library is linked nodelete).
+    unsafe { libc::pthread_atfork(None, None, Some(as_unsafe(handler))) };
+}
+
+/// Calls `handler` when the process exits normally.
+pub fn at_exit(handler: extern "C" fn()) {
+    // SAFETY: as for `at_fork_child`.
+    unsafe { libc::atexit(handler) };
+}
+
+fn as_unsafe(handler: extern "C" fn()) -> unsafe extern "C" fn() {
+    handler
+}
+
+/// Calls a function when a thread that asked for it exits.
+///
+/// A POSIX key rather than a Rust thread-local with a destructor: it runs after the C++ `thread_local`s of the
+/// program (whose destructors may still call us), can be armed again when they do, and does not run for the
+/// main thread at `exit`, so that `atexit` handlers find their task as they left it.
+pub struct ThreadExit {
+    /// The key plus one; 0 until it was made, `usize::MAX` where none could be had.
+    key: AtomicUsize,
+    handler: extern "C" fn(),
+}
+
+extern "C" fn run_handler(value: *mut libc::c_void) {
+    // SAFETY: `arm` stored the address of a `ThreadExit` with static lifetime.
+    let hook = unsafe { &*value.cast::<ThreadExit>() };
+    (hook.handler)();
+}
+
+impl ThreadExit {
+    /// A hook that is not armed anywhere yet.
+    pub const fn new(handler: extern "C" fn()) -> ThreadExit {
+        ThreadExit {
+            key: AtomicUsize::new(0),
+            handler,
+        }
+    }
+
+    /// Arms it for the calling thread. Where the process has no key left, threads keep their state until
+    /// the process ends.
+    pub fn arm(&'static self) {
+        let mut key = self.key.load(Ordering::Acquire);
+        if key == 0 {
+            let mut fresh: libc::pthread_key_t = 0;
+            // SAFETY: `fresh` is writable and the destructor stays mapped.
+            let made = unsafe { libc::pthread_key_create(&mut fresh, Some(run_handler)) } == 0;
+            let mine = if made { fresh as usize + 1 } else { usize::MAX };
+            match self
+                .key
+                .compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => key = mine,
+                Err(other) => {
+                    if made {
+                        // SAFETY: the key was just made here and used nowhere.
+                        unsafe { libc::pthread_key_delete(fresh) };
+                    }
+                    key = other;
+                }
+            }
+        }
+        if key != usize::MAX {
+            let this: *const ThreadExit = self;
+            // SAFETY: the key is live; the value is only ever read back as this static.
+            unsafe { libc::pthread_setspecific((key - 1) as libc::pthread_key_t, this.cast()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipe() -> (i32, i32) {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+        (ends[0], ends[1])
+    }
+
+    #[test]
+    fn a_bad_descriptor_is_named() {
+        let error = SignalFd::dup(-7).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.to_string().contains("-7"), "{error}");
+    }
+
+    #[test]
+    fn a_closed_reader_raises_no_sigpipe() {
+        let (reader, writer) = pipe();
+        // SAFETY: both ends are ours; SIGPIPE gets its deadly default back, which Rust's runtime had ignored.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::close(reader);
+        }
+        SignalFd::dup(writer).unwrap().signal();
+        // SAFETY: our own descriptor.
+        unsafe { libc::close(writer) };
+    }
+
+    #[test]
+    fn a_full_pipe_does_not_block() {
+        let (reader, writer) = pipe();
+        let block = [0u8; 4096];
+        // SAFETY: our own descriptor, made non-blocking only while it is filled to the brim.
+        unsafe {
+            libc::fcntl(writer, libc::F_SETFL, libc::O_NONBLOCK);
+            while libc::write(writer, block.as_ptr().cast(), block.len()) > 0 {}
+            libc::fcntl(writer, libc::F_SETFL, 0);
+        }
+        SignalFd::dup(writer).unwrap().signal();
+        // SAFETY: our own descriptors.
+        unsafe {
+            libc::close(reader);
+            libc::close(writer);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Launches: the shape is checked here, before a vendor sees it.
+
+use crate::backend::{Args, Error, Result, Shape, Status};
+
+use super::device::Device;
+use super::handle::{KernelHandle, StreamHandle};
+use super::kernel::{self, Kernel};
+use super::stream;
+use super::task;
+
+/// Launches a kernel on a stream, on that stream's device.
+#[inline]
+pub fn launch(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: Args<'_>) -> Result<()> {
+    let stream = stream::resolve(task::here()?, stream)?;
+    let kernel = kernel::find(kernel)?;
+    let device = stream.device;
+    check(&kernel, device, shape).map_err(|e| e.on_stream(stream.id))?;
+    let code = kernel.on(device)?;
+    device
+        .backend
+        .launch(device.ordinal, stream.raw, code, shape, args)
+        .map_err(|e| stream.concern(name(&kernel, e)))?;
+    stream.launched(kernel.number);
+    Ok(())
+}
+
+#[inline]
+fn check(kernel: &Kernel, device: &Device, shape: &Shape) -> Result<()> {
+    let limits = device.info()?;
+    let threads = shape.block.iter().map(|n| u64::from(*n)).product::<u64>();
+    let within = |sizes: &[u32; 3], most: &[u32; 3]| (0..3).all(|i| sizes[i] != 0 && sizes[i] <= most[i]);
+    // The product of three checked block dimensions cannot overflow: it is looked at only after them.
+    if within(&shape.grid, &limits.max_grid)
+        && within(&shape.block, &limits.max_block)
+        && threads <= u64::from(limits.max_threads_per_block)
+        && shape.shared_bytes <= limits.max_shared_per_block
+    {
+        return Ok(());
+    }
+    Err(refuse(kernel, device, shape))
+}
+
+/// Says which number is wrong and what would be right.
+#[cold]
+fn refuse(kernel: &Kernel, device: &Device, shape: &Shape) -> Error {
+    let limits = match device.info() {
+        Ok(limits) => limits,
+        Err(error) => return error,
+    };
+    let mut text = String::new();
+    let dimensions = [
+        ("grid", "blocks", &shape.grid, &limits.max_grid),
+        ("block", "threads", &shape.block, &limits.max_block),
+    ];
+    for (what, unit, sizes, most) in dimensions {
+        for (axis, (size, most)) in ["x", "y", "z"].iter().zip(sizes.iter().zip(most)) {
+            if text.is_empty() && (*size == 0 || size > most) {
+                text = format!("{what}.{axis} is {size} {unit}; it must be from 1 to {most}");
+            }
+        }
+    }
+    if text.is_empty() {
+        let threads: u64 = shape.block.iter().map(|n| u64::from(*n)).product();
+        let [x, y, z] = shape.block;
+        text = if threads > u64::from(limits.max_threads_per_block) {
+            format!(
+                "a block of {x} x {y} x {z} has {threads} threads; the limit is {}",
+                limits.max_threads_per_block
+            )
+        } else {
+            format!(
+                "a block asks for {} bytes of dynamic shared memory; the limit is {}",
+                shape.shared_bytes, limits.max_shared_per_block
+            )
+        };
+    }
+    let text = format!("launch of {} on device {}: {text}", kernel.name, device.index);
+    Error::new(Status::InvalidArgument, text).on_device(device.index)
+}
+
+/// Names the kernel in an error of the backend.
+#[cold]
+fn name(kernel: &Kernel, error: Error) -> Error {
+    let detail = error.detail();
+    let mut named = Error::new(
+        detail.status,
+        format!("launch of {}: {}", kernel.name, detail.text),
+    );
+    if let Some(native) = &detail.native {
+        named = named.native(native.clone());
+    }
+    named
+}

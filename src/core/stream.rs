@@ -1,0 +1,393 @@
+//! Streams: work in order. Owned by the caller, leased to a task, or imported from a vendor's program.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::backend::os::SignalFd;
+use crate::backend::{
+    Callback, Error, Fence, Gate, NativeHandle, NewStream, Patience, Priority, RawStream, Result, Status,
+    StreamSpec,
+};
+
+use super::across;
+use super::device::{self, Device};
+use super::event::{self, Recorded};
+use super::handle::{EventHandle, Held, Kind, Objects, StreamHandle, Table};
+use super::kernel;
+use super::reaper::{self, Remains};
+use super::registry;
+use super::sync::{self, Awaited, Predictor, WaitPolicy};
+use super::task::{self, Task};
+
+/// Who a stream belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum StreamKind {
+    /// To one task, until it ends.
+    Leased = 0,
+    /// To the caller, until destroyed.
+    Owned = 1,
+    /// To somebody who uses the vendor's runtime directly.
+    Imported = 2,
+}
+
+/// A stream of a device.
+pub(crate) struct Stream {
+    pub(crate) device: &'static Device,
+    pub(crate) raw: RawStream,
+    pub(crate) id: u64,
+    kind: StreamKind,
+    priority: Priority,
+    effective: Priority,
+    native_priority: i32,
+    waits: Predictor,
+    /// The number of the kernel last launched, for the text after a device was lost.
+    last_kernel: AtomicU64,
+}
+
+static STREAMS: Objects<Stream> = Table::new(Kind::Stream);
+
+impl Stream {
+    pub(crate) fn new(
+        device: &'static Device,
+        new: NewStream,
+        id: u64,
+        kind: StreamKind,
+        priority: Priority,
+    ) -> Stream {
+        Stream {
+            device,
+            raw: new.raw,
+            id,
+            kind,
+            priority,
+            effective: new.effective,
+            native_priority: new.native_priority,
+            waits: Predictor::default(),
+            last_kernel: AtomicU64::new(0),
+        }
+    }
+
+    /// Names the stream and its device in an error of the backend.
+    #[cold]
+    pub(crate) fn concern(&self, error: Error) -> Error {
+        self.device.concern(error).on_stream(self.id)
+    }
+
+    pub(crate) fn launched(&self, kernel: u64) {
+        self.last_kernel.store(kernel, Ordering::Relaxed);
+    }
+
+    /// The name of the kernel last launched.
+    pub(crate) fn last_kernel(&self) -> Option<String> {
+        kernel::name(self.last_kernel.load(Ordering::Relaxed))
+    }
+
+    /// Waits for everything queued so far; `false` if `patience` was over first.
+    pub(crate) fn wait(&self, policy: WaitPolicy, patience: Patience) -> Result<bool> {
+        let Device { backend, ordinal, .. } = *self.device;
+        let fence = backend.fence(ordinal, self.raw).map_err(|e| self.concern(e))?;
+        let mut reach = Reach {
+            stream: self,
+            fence: Some(fence),
+        };
+        sync::wait(&mut reach, policy, &self.waits, patience).map_err(|e| self.concern(e))
+    }
+
+    /// Lets later work wait for what was recorded.
+    pub(crate) fn wait_recorded(&self, recorded: &Recorded) -> Result<()> {
+        let Device { backend, ordinal, .. } = *self.device;
+        if !device::same_backend(self.device, recorded.device) {
+            return across::wait(self, recorded);
+        }
+        backend
+            .stream_wait_event(ordinal, self.raw, recorded.raw)
+            .map_err(|e| self.concern(e))
+    }
+
+    /// Holds later work back until the gate is opened.
+    pub(crate) fn gate(&self) -> Result<Gate> {
+        let Device { backend, ordinal, .. } = *self.device;
+        backend
+            .stream_gate(ordinal, self.raw)
+            .map_err(|e| self.concern(e))
+    }
+
+    /// Records a new event without timing.
+    pub(crate) fn record(&self) -> Result<Arc<Recorded>> {
+        let recorded = Recorded::create(self.device, false)?;
+        recorded.record(self)?;
+        Ok(Arc::new(recorded))
+    }
+
+    /// Calls `callback` once after the work queued so far, as a callback: the runtime is out of its reach.
+    pub(crate) fn call_back(&self, callback: Callback) -> Result<()> {
+        let Device { backend, ordinal, .. } = *self.device;
+        let guarded: Callback = Box::new(move |status| task::in_callback(|| callback(status)));
+        backend
+            .stream_callback(ordinal, self.raw, guarded)
+            .map_err(|e| self.concern(e))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.device.delist(self.raw);
+        match self.kind {
+            // Forgetting one calls no vendor; its owner may destroy it any moment now.
+            StreamKind::Imported if !registry::forked() => {
+                self.device.backend.stream_destroy(self.device.ordinal, self.raw);
+            }
+            StreamKind::Imported => {}
+            StreamKind::Leased | StreamKind::Owned => {
+                reaper::leave(Remains::Stream {
+                    device: self.device,
+                    raw: self.raw,
+                });
+            }
+        }
+    }
+}
+
+/// A fence that is waited for.
+struct Reach<'a> {
+    stream: &'a Stream,
+    fence: Option<Fence>,
+}
+
+impl Awaited for Reach<'_> {
+    #[inline]
+    fn reached(&mut self) -> Result<bool> {
+        self.fence
+            .as_mut()
+            .map_or(Ok(true), |fence| self.stream.device.backend.fence_reached(fence))
+    }
+
+    fn block(&mut self, patience: Patience) -> Result<bool> {
+        self.fence.as_mut().map_or(Ok(true), |fence| {
+            self.stream.device.backend.fence_block(fence, patience)
+        })
+    }
+}
+
+impl Drop for Reach<'_> {
+    fn drop(&mut self) {
+        if let Some(fence) = self.fence.take() {
+            self.stream.device.backend.fence_drop(fence);
+        }
+    }
+}
+
+/// The stream behind a handle that is not NULL.
+#[inline]
+pub(crate) fn find(handle: StreamHandle) -> Result<Held<Stream>> {
+    STREAMS.get(handle.bits())
+}
+
+/// The stream a call names: NULL is the current stream of the task's device.
+#[inline]
+pub(crate) fn resolve(task: &Task, handle: StreamHandle) -> Result<Held<Stream>> {
+    let stream = match handle.is_null() {
+        false => find(handle)?,
+        true => find(task.current_stream()?).map_err(|error| current_is_gone(task, error))?,
+    };
+    stream.device.usable().map_err(|e| e.on_stream(stream.id))?;
+    Ok(stream)
+}
+
+#[cold]
+fn current_is_gone(task: &Task, error: Error) -> Error {
+    let device = task.device().unwrap_or_default();
+    Error::new(
+        error.status(),
+        format!(
+            "the current stream of the task on device {device} is no more: {}. Set another one, or NULL for the \
+             task's own",
+            error.detail().text
+        ),
+    )
+    .on_device(device as u32)
+}
+
+/// Lends a pooled stream: from now on it has a handle.
+pub(crate) fn begin_lease(stream: Arc<Stream>) -> Result<StreamHandle> {
+    STREAMS.insert(stream).map(StreamHandle::from_bits)
+}
+
+/// Ends a lease's handle and gives its stream.
+pub(crate) fn end_lease(handle: StreamHandle) -> Option<Arc<Stream>> {
+    STREAMS.remove(handle.bits())
+}
+
+/// Records what a stream holds now.
+pub(crate) fn record_now(handle: StreamHandle) -> Result<Arc<Recorded>> {
+    find(handle)?.record()
+}
+
+/// What a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamReport {
+    /// Its device.
+    pub device: u32,
+    /// The priority asked for.
+    pub priority: Priority,
+    /// The priority it got.
+    pub effective: Priority,
+    /// The same as the vendor's number.
+    pub native_priority: i32,
+    /// Who it belongs to.
+    pub kind: StreamKind,
+    /// Somebody captures it into a graph.
+    pub capturing: bool,
+    /// Unique in the process.
+    pub id: u64,
+}
+
+/// Makes a stream on the calling task's device.
+pub fn create(spec: StreamSpec) -> Result<StreamHandle> {
+    let device = device::of_task(task::here()?)?;
+    let stream = device.create_stream(spec, StreamKind::Owned)?;
+    STREAMS.insert(stream).map(StreamHandle::from_bits)
+}
+
+/// Ends a stream's handle; the stream itself ends when its work has.
+pub fn destroy(handle: StreamHandle) -> Result<()> {
+    if handle.is_null() || registry::forked() {
+        return Ok(());
+    }
+    let stream = find(handle)?;
+    if stream.kind == StreamKind::Leased {
+        return Err(Error::new(
+            Status::NotPermitted,
+            format!(
+                "stream {} is leased to a task and goes back when the task ends",
+                stream.id
+            ),
+        )
+        .on_stream(stream.id));
+    }
+    match STREAMS.remove(handle.bits()) {
+        Some(_) => Ok(()),
+        None => Err(STREAMS.invalid(handle.bits())),
+    }
+}
+
+/// The current stream of the calling task's device.
+#[inline]
+pub fn current() -> Result<StreamHandle> {
+    let task = task::here()?;
+    let handle = task.current_stream()?;
+    match STREAMS.find(handle.bits()) {
+        Some(_) => Ok(handle),
+        None => Err(current_is_gone(task, STREAMS.invalid(handle.bits()))),
+    }
+}
+
+/// Makes a stream current for its device and that device the task's; NULL goes back to the task's own stream.
+pub fn set(handle: StreamHandle) -> Result<()> {
+    let task = task::here()?;
+    if handle.is_null() {
+        return task.choose(task.device()? as u32, handle);
+    }
+    let device = find(handle)?.device;
+    device.bind_if_open()?;
+    task.choose(device.index, handle)?;
+    task.set_device(device.index as i32);
+    Ok(())
+}
+
+/// True when everything queued has finished.
+pub fn query(handle: StreamHandle) -> Result<bool> {
+    let stream = resolve(task::here()?, handle)?;
+    stream
+        .device
+        .backend
+        .stream_idle(stream.device.ordinal, stream.raw)
+        .map_err(|e| stream.concern(e))
+}
+
+/// Waits for everything queued so far, in the task's way; `false` if `patience` was over first.
+pub fn synchronize(handle: StreamHandle, patience: Patience) -> Result<bool> {
+    let task = task::here()?;
+    resolve(task, handle)?.wait(task.wait_policy(), patience)
+}
+
+/// Lets later work on a stream wait for an event's last record.
+pub fn wait_event(handle: StreamHandle, event: EventHandle) -> Result<()> {
+    let stream = resolve(task::here()?, handle)?;
+    match event::recorded(event)? {
+        Some(recorded) => stream.wait_recorded(&recorded),
+        None => Ok(()),
+    }
+}
+
+/// Lets later work on a stream wait for everything queued so far on another one.
+pub fn wait_stream(handle: StreamHandle, other: StreamHandle) -> Result<()> {
+    let task = task::here()?;
+    let (stream, other) = (resolve(task, handle)?, resolve(task, other)?);
+    if stream.id == other.id {
+        return Ok(());
+    }
+    stream.wait_recorded(&*other.record()?)
+}
+
+/// What a stream is.
+pub fn info(handle: StreamHandle) -> Result<StreamReport> {
+    let stream = resolve(task::here()?, handle)?;
+    let Device {
+        backend,
+        ordinal,
+        index,
+        ..
+    } = *stream.device;
+    Ok(StreamReport {
+        device: index,
+        priority: stream.priority,
+        effective: stream.effective,
+        native_priority: stream.native_priority,
+        kind: stream.kind,
+        capturing: backend
+            .stream_capturing(ordinal, stream.raw)
+            .map_err(|e| stream.concern(e))?,
+        id: stream.id,
+    })
+}
+
+/// Takes a vendor's stream in.
+pub fn import(index: i32, native: NativeHandle) -> Result<StreamHandle> {
+    task::allowed()?;
+    let device = device::by_index(index)?;
+    device.open()?;
+    let new = device
+        .backend
+        .stream_import(device.ordinal, native)
+        .map_err(|e| device.concern(e))?;
+    let stream = device.enlist(
+        |id| Stream::new(device, new, id, StreamKind::Imported, new.effective),
+        new.raw,
+    );
+    STREAMS.insert(stream).map(StreamHandle::from_bits)
+}
+
+/// The vendor's handle.
+pub fn native(handle: StreamHandle) -> Result<*mut c_void> {
+    let stream = resolve(task::here()?, handle)?;
+    stream
+        .device
+        .backend
+        .stream_native(stream.device.ordinal, stream.raw)
+        .map_err(|e| stream.concern(e))
+}
+
+/// Calls `callback` once after the work queued so far; later work waits for it.
+pub fn add_callback(handle: StreamHandle, callback: Callback) -> Result<()> {
+    resolve(task::here()?, handle)?.call_back(callback)
+}
+
+/// Adds 1 to a descriptor after the work queued so far.
+pub fn signal_fd(handle: StreamHandle, fd: i32) -> Result<()> {
+    let stream = resolve(task::here()?, handle)?;
+    let fd = SignalFd::dup(fd)?;
+    stream.call_back(Box::new(move |_| fd.signal()))
+}

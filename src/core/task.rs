@@ -1,0 +1,495 @@
+//! Tasks: the state that follows whoever is running.
+//!
+//! A task is current on at most one thread, and only that thread reads or writes its device, streams, policy and
+//! scopes. They are atomics all the same, so that the whole of it is safe Rust; on the hot path they cost what plain
+//! memory costs. Tasks live in the slots of a table and are used again, never freed.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+
+use crate::backend::{self, os, Error, Result, Status};
+
+use super::device::{self, Device};
+use super::event::Recorded;
+use super::handle::{Kind, Slot, StreamHandle, Table, TaskHandle};
+use super::registry::{self, runtime};
+use super::stream::{self, Stream};
+use super::sync::WaitPolicy;
+
+/// What a new task takes over from its creator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskOptions {
+    /// The device.
+    pub inherit_device: bool,
+    /// The wait policy.
+    pub inherit_wait_policy: bool,
+    /// The order: its first lease on each device comes after what the creator's current stream there held.
+    pub inherit_order: bool,
+}
+
+/// No device chosen yet.
+const UNCHOSEN: i32 = -1;
+/// Set in [`Task::holder`] once the handle was destroyed while the task was current.
+const ENDING: u64 = 1 << 63;
+
+/// The state of a task.
+#[derive(Default)]
+pub(crate) struct Task {
+    /// The thread the task is current on, 0 if none.
+    holder: AtomicU64,
+    /// The thread whose own task this is, 0 for one that was created.
+    owner: AtomicU64,
+    device: AtomicI32,
+    policy: AtomicI32,
+    /// Tells this task from every other one, before and after it.
+    serial: AtomicU64,
+    /// The innermost scope that is open, 0 if none.
+    scope: AtomicU64,
+    /// The scopes opened so far.
+    scopes: AtomicU64,
+    streams: OnceCell<Box<[TaskStream]>>,
+    /// There is something in `order`.
+    ordered: AtomicBool,
+    cold: Mutex<Cold>,
+}
+
+/// A task's streams on one device.
+#[derive(Default)]
+struct TaskStream {
+    /// What `tgpu_stream_set` chose, 0 for the lease.
+    chosen: AtomicU64,
+    /// The handle of the lease, 0 before its first use.
+    lease: AtomicU64,
+}
+
+#[derive(Default)]
+struct Cold {
+    error: Option<Error>,
+    /// For each device index, what the first lease there waits for.
+    order: Vec<(u32, Arc<Recorded>)>,
+}
+
+type TaskSlot = Slot<Task>;
+
+static TASKS: Table<Task> = Table::new(Kind::Task);
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
+static THREAD_EXIT: os::ThreadExit = os::ThreadExit::new(thread_exit);
+
+/// What a thread knows of itself.
+#[derive(Clone, Copy)]
+struct Here {
+    /// The task that is current.
+    task: &'static TaskSlot,
+    /// The thread's own task.
+    own: &'static TaskSlot,
+}
+
+thread_local! {
+    /// Empty before a thread's first call, inside callbacks, and in a fork's child.
+    static HERE: Cell<Option<Here>> = const { Cell::new(None) };
+    /// This thread runs a callback of a caller.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling task. The one check that every call which needs the runtime makes: it answers FORKED, IN_CALLBACK
+/// and what keeps the runtime from starting.
+#[inline]
+pub(crate) fn here() -> Result<&'static Task> {
+    match HERE.get() {
+        Some(here) => Ok(&here.task.body),
+        None => Ok(&arrive()?.task.body),
+    }
+}
+
+/// The same check for calls that do not look at the task.
+pub(crate) fn allowed() -> Result<()> {
+    here().map(|_| ())
+}
+
+/// The calling task, if the thread has one already.
+pub(crate) fn present() -> Option<&'static Task> {
+    HERE.get().map(|here| &here.task.body)
+}
+
+#[cold]
+fn arrive() -> Result<Here> {
+    if registry::forked() {
+        return Err(registry::forked_error());
+    }
+    if IN_CALLBACK.get() || backend::inside_user_code() {
+        return Err(Error::new(
+            Status::InCallback,
+            "this call needs the runtime and was made inside a callback or a host kernel; only destroy calls, \
+             tgpu_free_deferred and calls that look at errors are allowed there",
+        ));
+    }
+    runtime()?;
+    let own = TASKS.take()?;
+    let thread = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
+    own.body.reset(runtime()?.environment.wait);
+    own.body.owner.store(thread, Ordering::Relaxed);
+    own.body.holder.store(thread, Ordering::Relaxed);
+    TASKS.publish(own);
+    let here = Here { task: own, own };
+    HERE.set(Some(here));
+    THREAD_EXIT.arm();
+    Ok(here)
+}
+
+/// Runs a caller's function as a callback: calls that need the runtime are answered IN_CALLBACK inside.
+pub(crate) fn in_callback<R>(function: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Here>, bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            HERE.set(self.0);
+            IN_CALLBACK.set(self.1);
+        }
+    }
+    let _restore = Restore(HERE.take(), IN_CALLBACK.replace(true));
+    function()
+}
+
+/// In a fork's child: the thread's task stayed with the parent.
+pub(crate) fn forget_thread() {
+    HERE.set(None);
+}
+
+extern "C" fn thread_exit() {
+    let Some(Here { task, own }) = HERE.take() else {
+        return;
+    };
+    if registry::forked() || registry::exiting() {
+        return;
+    }
+    let thread = own.body.owner.load(Ordering::Relaxed);
+    if !std::ptr::eq(task, own) {
+        let_go(task, thread);
+    }
+    own.end(own.handle());
+    finish(own);
+}
+
+/// Makes a task nobody's current one, and ends it if its handle was destroyed meanwhile.
+fn let_go(slot: &'static TaskSlot, thread: u64) {
+    if slot
+        .body
+        .holder
+        .compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
+        finish(slot);
+    }
+}
+
+/// Gives everything back that a task held. Nobody can reach the task any more.
+fn finish(slot: &'static TaskSlot) {
+    let task = &slot.body;
+    if let (Some(streams), Some(runtime)) = (task.streams.get(), registry::present()) {
+        for (stream, device) in streams.iter().zip(&runtime.devices) {
+            stream.chosen.store(0, Ordering::Relaxed);
+            if let Some(lease) =
+                stream::end_lease(StreamHandle::from_bits(stream.lease.swap(0, Ordering::Relaxed)))
+            {
+                device.take_back(lease);
+            }
+        }
+    }
+    *task.cold.lock() = Cold::default();
+    task.holder.store(0, Ordering::Release);
+    TASKS.give_back(slot);
+}
+
+impl Task {
+    fn reset(&self, policy: WaitPolicy) {
+        self.owner.store(0, Ordering::Relaxed);
+        self.device.store(UNCHOSEN, Ordering::Relaxed);
+        self.policy.store(policy as i32, Ordering::Relaxed);
+        self.serial
+            .store(NEXT_SERIAL.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.scope.store(0, Ordering::Relaxed);
+        self.scopes.store(0, Ordering::Relaxed);
+        self.ordered.store(false, Ordering::Relaxed);
+    }
+
+    /// The device; chosen now, if no call has chosen it before.
+    #[inline]
+    pub(crate) fn device(&self) -> Result<i32> {
+        match self.device.load(Ordering::Relaxed) {
+            UNCHOSEN => {
+                let default = runtime()?.default_device.load(Ordering::Relaxed);
+                self.device.store(default, Ordering::Relaxed);
+                Ok(default)
+            }
+            device => Ok(device),
+        }
+    }
+
+    pub(crate) fn set_device(&self, device: i32) {
+        self.device.store(device, Ordering::Relaxed);
+    }
+
+    pub(crate) fn wait_policy(&self) -> WaitPolicy {
+        WaitPolicy::from_code(self.policy.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    pub(crate) fn set_wait_policy(&self, policy: WaitPolicy) {
+        self.policy.store(policy as i32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial.load(Ordering::Relaxed)
+    }
+
+    /// The innermost open scope, 0 if none.
+    pub(crate) fn scope(&self) -> u64 {
+        self.scope.load(Ordering::Relaxed)
+    }
+
+    /// Opens a scope inside the innermost one and gives its id, which the task never gives again.
+    pub(crate) fn open_scope(&self) -> u64 {
+        let id = self.scopes.load(Ordering::Relaxed) + 1;
+        self.scopes.store(id, Ordering::Relaxed);
+        self.scope.store(id, Ordering::Relaxed);
+        id
+    }
+
+    /// Closes the innermost scope; the one around it is the innermost again.
+    pub(crate) fn close_scope(&self, around: u64) {
+        self.scope.store(around, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_last_error(&self, error: Error) {
+        self.cold.lock().error = Some(error);
+    }
+
+    pub(crate) fn last_error(&self) -> Option<Error> {
+        self.cold.lock().error.clone()
+    }
+
+    #[inline]
+    fn stream(&self, device: u32) -> Result<&TaskStream> {
+        let streams = match self.streams.get() {
+            Some(streams) => streams,
+            None => {
+                let count = runtime()?.devices.len();
+                self.streams
+                    .get_or_init(|| (0..count).map(|_| TaskStream::default()).collect())
+            }
+        };
+        Ok(&streams[device as usize])
+    }
+
+    /// What was set on a device: a stream's handle, or NULL for the lease.
+    pub(crate) fn chosen(&self, device: u32) -> Result<StreamHandle> {
+        Ok(StreamHandle::from_bits(
+            self.stream(device)?.chosen.load(Ordering::Relaxed),
+        ))
+    }
+
+    /// Makes a stream current for its device, NULL the lease.
+    pub(crate) fn choose(&self, device: u32, stream: StreamHandle) -> Result<()> {
+        self.stream(device)?
+            .chosen
+            .store(stream.bits(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The handle of the current stream of the task's device, alive or not.
+    #[inline]
+    pub(crate) fn current_stream(&self) -> Result<StreamHandle> {
+        let device = self.device()? as u32;
+        let stream = self.stream(device)?;
+        match stream.chosen.load(Ordering::Relaxed) {
+            0 => match stream.lease.load(Ordering::Relaxed) {
+                0 => self.take_lease(device),
+                lease => Ok(StreamHandle::from_bits(lease)),
+            },
+            chosen => Ok(StreamHandle::from_bits(chosen)),
+        }
+    }
+
+    fn take_lease(&self, index: u32) -> Result<StreamHandle> {
+        let device = device::known(runtime()?, index);
+        let lease = device.lease()?;
+        if let Err(error) = self.keep_order(device, &lease) {
+            device.take_back(lease);
+            return Err(error);
+        }
+        let handle = stream::begin_lease(lease)?;
+        self.stream(index)?.lease.store(handle.bits(), Ordering::Relaxed);
+        Ok(handle)
+    }
+
+    /// Lets a first lease wait for what the task's creator had queued.
+    fn keep_order(&self, device: &'static Device, lease: &Stream) -> Result<()> {
+        if !self.ordered.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut cold = self.cold.lock();
+        for (index, recorded) in &cold.order {
+            if *index == device.index {
+                lease.wait_recorded(recorded)?;
+            }
+        }
+        cold.order.retain(|(index, _)| *index != device.index);
+        Ok(())
+    }
+
+    /// The streams that are current now, one for each device that has one, with the device's index.
+    fn current_streams(&self) -> Vec<(u32, StreamHandle)> {
+        let Some(streams) = self.streams.get() else {
+            return Vec::new();
+        };
+        let current = streams
+            .iter()
+            .map(|stream| match stream.chosen.load(Ordering::Relaxed) {
+                0 => stream.lease.load(Ordering::Relaxed),
+                chosen => chosen,
+            });
+        (0..)
+            .zip(current)
+            .filter(|(_, bits)| *bits != 0)
+            .map(|(i, b)| (i, StreamHandle::from_bits(b)))
+            .collect()
+    }
+}
+
+/// Makes a task that is current nowhere.
+pub fn create(options: TaskOptions) -> Result<TaskHandle> {
+    let creator = here()?;
+    let mut order = Vec::new();
+    if options.inherit_order {
+        for (device, handle) in creator.current_streams() {
+            order.push((device, stream::record_now(handle)?));
+        }
+    }
+    let slot = TASKS.take()?;
+    let task = &slot.body;
+    task.reset(runtime()?.environment.wait);
+    if options.inherit_device {
+        task.device.store(creator.device()?, Ordering::Relaxed);
+    }
+    if options.inherit_wait_policy {
+        task.policy
+            .store(creator.policy.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    task.ordered.store(!order.is_empty(), Ordering::Relaxed);
+    task.cold.lock().order = order;
+    Ok(TaskHandle::from_bits(TASKS.publish(slot)))
+}
+
+/// Ends a task's handle at once and its state as soon as it is current nowhere.
+pub fn destroy(task: TaskHandle) -> Result<()> {
+    if task.is_null() || registry::forked() {
+        return Ok(());
+    }
+    let slot = TASKS
+        .find(task.bits())
+        .ok_or_else(|| TASKS.invalid(task.bits()))?;
+    if slot.body.owner.load(Ordering::Relaxed) != 0 {
+        return Err(Error::new(
+            Status::NotPermitted,
+            format!(
+                "the task {:#x} is a thread's own; it ends with its thread",
+                task.bits()
+            ),
+        ));
+    }
+    if !slot.end(task.bits()) {
+        return Err(TASKS.invalid(task.bits()));
+    }
+    if slot.body.holder.fetch_or(ENDING, Ordering::AcqRel) == 0 {
+        finish(slot);
+    }
+    Ok(())
+}
+
+/// The calling task.
+pub fn current() -> Result<TaskHandle> {
+    here()?;
+    let here = HERE.get().map_or(0, |here| here.task.handle());
+    match here {
+        0 => Err(Error::new(
+            Status::InvalidHandle,
+            "the current task was destroyed; it ends when it is swapped out",
+        )),
+        bits => Ok(TaskHandle::from_bits(bits)),
+    }
+}
+
+/// Makes `next` the calling thread's current task, NULL the thread's own one, and gives the one before. The one before
+/// is NULL if it was destroyed while it was current.
+pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
+    here()?;
+    let Some(Here { task: before, own }) = HERE.get() else {
+        return Err(registry::forked_error());
+    };
+    let thread = own.body.owner.load(Ordering::Relaxed);
+    let slot = match next.is_null() {
+        true => own,
+        false => TASKS
+            .find(next.bits())
+            .ok_or_else(|| TASKS.invalid(next.bits()))?,
+    };
+    let previous = TaskHandle::from_bits(before.handle());
+    if std::ptr::eq(slot, before) {
+        return Ok(previous);
+    }
+    let owner = slot.body.owner.load(Ordering::Relaxed);
+    if owner != 0 && owner != thread {
+        return Err(Error::new(
+            Status::NotPermitted,
+            format!(
+                "the task {:#x} is another thread's own; it can only run there",
+                next.bits()
+            ),
+        ));
+    }
+    if owner == 0 {
+        take_hold(slot, next, thread)?;
+    }
+    // Bound before anything is given up: where that fails, nothing has changed.
+    let device = slot.body.device.load(Ordering::Relaxed);
+    if let (Some(runtime), Ok(index)) = (registry::present(), u32::try_from(device)) {
+        if let Err(error) = device::known(runtime, index).bind_if_open() {
+            if owner == 0 {
+                let_go(slot, thread);
+            }
+            return Err(error);
+        }
+    }
+    if !std::ptr::eq(before, own) {
+        let_go(before, thread);
+    }
+    HERE.set(Some(Here { task: slot, own }));
+    Ok(previous)
+}
+
+/// Makes a created task this thread's, if it is nobody's.
+fn take_hold(slot: &'static TaskSlot, task: TaskHandle, thread: u64) -> Result<()> {
+    match slot
+        .body
+        .holder
+        .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire)
+    {
+        // The slot may have gone to another task between the look at the handle and now.
+        Ok(_) if slot.is(task.bits()) => Ok(()),
+        Ok(_) => {
+            let_go(slot, thread);
+            Err(TASKS.invalid(task.bits()))
+        }
+        Err(holder) if holder & ENDING != 0 || !slot.is(task.bits()) => Err(TASKS.invalid(task.bits())),
+        Err(_) => Err(Error::new(
+            Status::TaskBusy,
+            format!(
+                "the task {:#x} is current on another thread; swap it out there first",
+                task.bits()
+            ),
+        )),
+    }
+}

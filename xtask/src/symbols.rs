@@ -1,0 +1,192 @@
+//! What the libraries export must be what the header declares, in both directions.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::header::root;
+
+pub fn run() -> Result<(), String> {
+    let root = root();
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let built = Command::new(cargo)
+        .current_dir(&root)
+        .args(["build", "--release", "--lib"])
+        .status();
+    if !built.map_err(|e| format!("cargo: {e}"))?.success() {
+        return Err("the release build failed".to_owned());
+    }
+    let path = root.join("include/taskgpu.h");
+    let header = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let declared = functions(&header);
+    if declared.is_empty() {
+        return Err("include/taskgpu.h declares no function".to_owned());
+    }
+    let target = std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), |dir| root.join(dir));
+    let (shared, archive) = (
+        target.join("release/libtaskgpu.so"),
+        target.join("release/libtaskgpu.a"),
+    );
+    compare(
+        "libtaskgpu.so",
+        &declared,
+        &defined(&readelf(&["--dyn-syms", "--wide"], &shared)?),
+    )?;
+    // The archive holds the standard library as well, so only names of ours are looked at there.
+    let archived = defined(&readelf(&["--symbols", "--wide"], &archive)?)
+        .into_iter()
+        .filter(|name| name.starts_with("tgpu_"))
+        .collect();
+    compare("libtaskgpu.a", &declared, &archived)?;
+    let dynamic = readelf(&["--dynamic", "--wide"], &shared)?;
+    let soname = soname(env!("CARGO_MANIFEST_DIR"))?;
+    if !dynamic
+        .lines()
+        .any(|line| line.contains("(SONAME)") && line.contains(&format!("[{soname}]")))
+    {
+        return Err(format!(
+            "libtaskgpu.so: its SONAME is not {soname}; build.rs sets it"
+        ));
+    }
+    if !dynamic
+        .lines()
+        .any(|line| line.contains("FLAGS_1") && line.contains("NODELETE"))
+    {
+        return Err("libtaskgpu.so: it is not linked with -z nodelete; build.rs does that".to_owned());
+    }
+    println!(
+        "{} functions, declared and exported alike; SONAME {soname}, nodelete",
+        declared.len()
+    );
+    Ok(())
+}
+
+/// What readelf prints about a file. Not `nm`: where clang is installed, that reads the bitcode in our objects with
+/// clang's plugin, and finds nothing if the versions differ.
+fn readelf(args: &[&str], file: &Path) -> Result<String, String> {
+    let output = Command::new("readelf")
+        .env("LC_ALL", "C")
+        .args(args)
+        .arg(file)
+        .output()
+        .map_err(|e| format!("readelf: {e}"))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("readelf {}: {text}", file.display()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The SONAME that the version asks for.
+fn soname(manifest_dir: &str) -> Result<String, String> {
+    let root = Path::new(manifest_dir)
+        .parent()
+        .expect("xtask lies in the workspace");
+    let [major, minor, _] = crate::header::version(root)?;
+    Ok(format!("libtaskgpu.so.{major}.{minor}"))
+}
+
+/// The functions that a header declares: names of ours before a parenthesis, outside comments and macros.
+fn functions(header: &str) -> BTreeSet<String> {
+    let mut text = String::new();
+    let mut rest = header;
+    while let Some((before, comment)) = rest.split_once("/*") {
+        text.push_str(before);
+        rest = comment.split_once("*/").map_or("", |(_, after)| after);
+    }
+    text.push_str(rest);
+    let text = text.replace("\\\n", " ");
+    let text: String = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let mut names = BTreeSet::new();
+    for (at, _) in text.match_indices('(') {
+        let start = text[..at]
+            .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .map_or(0, |i| i + 1);
+        if text[start..at].starts_with("tgpu_") {
+            names.insert(text[start..at].to_owned());
+        }
+    }
+    names
+}
+
+/// The global names that a symbol table defines: functions as themselves, anything else with its type, so that it
+/// shows as a surprise.
+fn defined(table: &str) -> BTreeSet<String> {
+    let symbol = |line: &str| {
+        let [_, _, _, kind, bind, _, section, name] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let global = matches!(bind, "GLOBAL" | "WEAK" | "UNIQUE") && section != "UND";
+        global.then(|| match kind {
+            "FUNC" => name.to_owned(),
+            kind => format!("{name} ({kind})"),
+        })
+    };
+    table.lines().filter_map(symbol).collect()
+}
+
+fn compare(library: &str, declared: &BTreeSet<String>, exported: &BTreeSet<String>) -> Result<(), String> {
+    let list = |names: Vec<&String>| names.iter().map(|name| format!("\n  {name}")).collect::<String>();
+    let missing: Vec<_> = declared.difference(exported).collect();
+    let extra: Vec<_> = exported.difference(declared).collect();
+    let mut text = String::new();
+    if !missing.is_empty() {
+        text += &format!(
+            "{library} does not export what the header declares:{}\n",
+            list(missing)
+        );
+    }
+    if !extra.is_empty() {
+        text += &format!(
+            "{library} exports what the header does not declare:{}\n",
+            list(extra)
+        );
+    }
+    if text.is_empty() {
+        Ok(())
+    } else {
+        Err(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn only_declarations_count() {
+        let header = "/* tgpu_talk(1) */\n#define TGPU_X \\\n  tgpu_macro(1)\ntypedef void (*tgpu_callback)(void *data);\n\
+                      tgpu_status tgpu_one(void);\nconst char *tgpu_two(int a,\n  int b);\n";
+        assert_eq!(functions(header), set(&["tgpu_one", "tgpu_two"]));
+    }
+
+    #[test]
+    fn both_directions_are_compared() {
+        let table = "Symbol table '.symtab' contains 5 entries:
+   Num:    Value          Size Type    Bind   Vis      Ndx Name
+     1: 0000000000001000    16 FUNC    GLOBAL DEFAULT   12 tgpu_one
+     2: 0000000000002000     8 OBJECT  GLOBAL DEFAULT   20 tgpu_data
+     3: 0000000000001010    16 FUNC    LOCAL  DEFAULT   12 tgpu_local
+     4: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND tgpu_used
+";
+        assert_eq!(defined(table), set(&["tgpu_one", "tgpu_data (OBJECT)"]));
+        let declared = set(&["tgpu_one"]);
+        assert!(compare("lib", &declared, &declared).is_ok());
+        assert!(compare("lib", &declared, &set(&[]))
+            .unwrap_err()
+            .contains("does not export"));
+        let error = compare("lib", &declared, &defined(table)).unwrap_err();
+        assert!(
+            error.contains("tgpu_data (OBJECT)") && !error.contains("tgpu_one"),
+            "{error}"
+        );
+    }
+}
