@@ -748,6 +748,50 @@ fn many_threads_sleep_and_wake() {
     });
 }
 
+#[test]
+fn a_gate_holds_a_stream_back_until_it_is_opened_or_dropped() {
+    let Some(g) = gpu("a_gate_holds_a_stream_back_until_it_is_opened_or_dropped") else {
+        return;
+    };
+    let legacy =
+        g.b.stream_import(DEV, handle(null_mut()))
+            .expect("the legacy stream")
+            .raw;
+    let own = g.stream();
+    let p = g.b.alloc(DEV, 4).expect("memory");
+    g.b.fill(DEV, own, p, &[0], 4).expect("fill");
+    g.wait(own);
+    for (i, s) in [own, own, legacy, own].into_iter().enumerate() {
+        let gate = g.b.stream_gate(DEV, s).expect("a gate");
+        g.add(s, p, 1);
+        let mut fence = g.b.fence(DEV, s).expect("a fence");
+        let reached = g.b.fence_block(&mut fence, Some(Duration::from_millis(20)));
+        assert!(!reached.expect("an answer"), "the gate {i} held nothing back");
+        if i % 2 == 0 {
+            std::thread::spawn(|| gate.open()).join().expect("no panic");
+        } else {
+            drop(gate);
+        }
+        assert!(g.b.fence_block(&mut fence, None).expect("reached"));
+        g.b.fence_drop(fence);
+        assert_eq!(g.read::<u32>(own, p, 1), [i as u32 + 1]);
+    }
+    // Many at once, opened last to first; the second time the flags are used ones.
+    for round in 1..=2 {
+        let gates: Vec<_> = (0..200).map(|_| g.b.stream_gate(DEV, own)).collect();
+        g.add(own, p, 100);
+        let mut gates: Vec<_> = gates.into_iter().collect::<Result<_>>().expect("gates");
+        while gates.len() > 1 {
+            gates.pop().expect("more than one").open();
+        }
+        assert!(!g.idle(own));
+        gates.into_iter().for_each(|gate| gate.open());
+        assert_eq!(g.read::<u32>(own, p, 1), [4 + 100 * round]);
+    }
+    g.b.free(DEV, p).expect("free");
+    g.b.stream_destroy(DEV, own);
+}
+
 // ---- events
 
 #[test]
@@ -1626,7 +1670,7 @@ fn nothing_waits_behind_a_running_kernel_that_need_not() {
     step("event_destroy", &mut || b.event_destroy(DEV, event));
     // Not promised, but good to know.
     let (mut device_memory, mut host_memory, mut module) = (None, None, None);
-    let mut look = |what: &str, f: &mut dyn FnMut()| {
+    let look = |what: &str, f: &mut dyn FnMut()| {
         if gate.shut() {
             f();
             say(&format!(
@@ -1645,8 +1689,12 @@ fn nothing_waits_behind_a_running_kernel_that_need_not() {
     });
     drop(gate);
     assert!(blocked.is_empty(), "waited behind a kernel: {blocked:?}");
-    device_memory.map(|p| b.free(DEV, p).expect("free"));
-    host_memory.map(|p| b.host_free(DEV, p).expect("free"));
+    device_memory
+        .into_iter()
+        .for_each(|p| b.free(DEV, p).expect("free"));
+    host_memory
+        .into_iter()
+        .for_each(|p| b.host_free(DEV, p).expect("free"));
     module.into_iter().for_each(|m| b.module_destroy(DEV, m));
     more.into_iter().for_each(|s| b.stream_destroy(DEV, s));
     b.host_free(DEV, h).expect("free");
@@ -1722,7 +1770,8 @@ fn f39_somebodys_capture_in_another_thread_survives_our_calls() {
     let keep = |a: Addr| cell.lock().expect("no panic").push(a);
     let take = || cell.lock().expect("no panic").pop().expect("one kept");
     // (what, must the capture survive, the call)
-    let calls: Vec<(&str, bool, Box<dyn Fn() + '_>)> = vec![
+    type Call<'a> = (&'static str, bool, Box<dyn Fn() + 'a>);
+    let calls: Vec<Call<'_>> = vec![
         ("nothing", true, Box::new(|| {})),
         ("stream_idle", true, Box::new(|| assert!(g.idle(s)))),
         (
@@ -2236,7 +2285,7 @@ fn figures() {
             let mut fence = b.fence(DEV, s).expect("a fence");
             show(
                 "ours: fence",
-                per(100_000, || drop(b.fence(DEV, s).expect("a fence"))),
+                per(100_000, || b.fence_drop(b.fence(DEV, s).expect("a fence"))),
             );
             show(
                 "ours: fence_reached (idle)",

@@ -59,6 +59,8 @@ pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(super) const STREAM_LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
 pub(super) const STREAM_PER_THREAD: u64 = 2;
+/// Goes on once the number at the address has reached the value, wrapping around allowed for.
+pub(super) const STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 pub(super) const EVENT_BLOCKING_SYNC: c_uint = 1;
 pub(super) const EVENT_DISABLE_TIMING: c_uint = 2;
 pub(super) const CAPTURE_MODE_RELAXED: c_int = 2;
@@ -267,6 +269,8 @@ table! {
     fn cuMemFreeAsync(CuDevicePtr, CuStream);
     fn cuFuncGetParamInfo(CuFunction, usize, *mut usize, *mut usize);
     fn cuFuncLoad(CuFunction);
+    fn cuStreamWaitValue32_v2(CuStream, CuDevicePtr, u32, c_uint);
+    fn cuStreamWaitValue32(CuStream, CuDevicePtr, u32, c_uint);
 }
 
 impl Api {

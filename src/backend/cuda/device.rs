@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::Arc;
 
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use super::api::{
     MEM_LOCATION_TYPE_DEVICE,
 };
 use super::codes::{is_sticky, PEER_ACCESS_ALREADY_ENABLED, SUCCESS};
+use super::gate::Flag;
 use crate::backend::{DeviceInfo, Error, Priority, Result, Status};
 
 /// A device of the driver.
@@ -38,6 +40,8 @@ pub(super) struct Device {
     lost: AtomicI32,
     /// Events for blocking waits, free to be recorded by the next one.
     pub(super) wait_events: SegQueue<usize>,
+    /// Flags for gates, free to be used by the next one.
+    pub(super) flags: Arc<SegQueue<Flag>>,
 }
 
 /// While it lives, the thread's current context is the device's and its calls count as safe beside a capture.
@@ -102,6 +106,7 @@ impl Device {
             greatest: AtomicI32::new(0),
             lost: AtomicI32::new(0),
             wait_events: SegQueue::new(),
+            flags: Arc::default(),
         })
     }
 

@@ -200,6 +200,10 @@ fn constants_have_the_vendors_values() {
             sys::CU_MEMHOSTREGISTER_PORTABLE.into(),
         ),
     ];
+    assert_eq!(
+        i64::from(STREAM_WAIT_VALUE_GEQ),
+        sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as i64
+    );
     for (i, (ours, theirs)) in pairs.iter().enumerate() {
         assert_eq!(ours, theirs, "pair {i}");
     }

@@ -12,12 +12,13 @@
 //! The driver keeps no "last error": an answer is given once, to the call that it belongs to.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
 use crate::backend::{
     Addr, Args, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence, FunctionInfo,
-    NativeHandle, NewStream, Patience, Place, PointerFacts, RawEvent, RawFunction, RawModule, RawStream,
-    Result, Shape, Status, StreamSpec,
+    Gate, NativeHandle, NewStream, Patience, Place, PointerFacts, RawEvent, RawFunction, RawModule,
+    RawStream, Result, Shape, Status, StreamSpec,
 };
 
 mod api;
@@ -25,6 +26,7 @@ mod codes;
 mod device;
 mod event;
 mod fill;
+mod gate;
 mod image;
 #[cfg(test)]
 mod layout_test;
@@ -37,6 +39,9 @@ use api::{call, Api, LIBRARY_NAMES};
 use codes::{NO_DEVICE, SUCCESS};
 use device::Device;
 use nvrtc::Nvrtc;
+
+/// `cuInit` has been called.
+static INITIALISED: AtomicBool = AtomicBool::new(false);
 
 /// The devices that the CUDA driver shows.
 #[derive(Debug)]
@@ -63,8 +68,15 @@ impl CudaBackend {
             .map_err(Clone::clone)
     }
 
+    /// True once the driver has been initialised in this process, with or without success: a child of `fork` cannot
+    /// use it then.
+    pub fn fork_unsafe() -> bool {
+        INITIALISED.load(Ordering::Acquire)
+    }
+
     fn start(names: &[&str]) -> Result<CudaBackend> {
         let api: &'static Api = Box::leak(Box::new(Api::load(names)?));
+        INITIALISED.store(true, Ordering::Release);
         // SAFETY: the flags must be 0.
         let answer = unsafe { call!(api, cuInit(0)) };
         let none = || {
@@ -153,8 +165,7 @@ impl Backend for CudaBackend {
     }
 
     fn fork_unsafe(&self) -> bool {
-        // `cuInit` has been called: that is enough.
-        true
+        CudaBackend::fork_unsafe()
     }
 
     fn open(&self, device: u32) -> Result<()> {
@@ -238,6 +249,10 @@ impl Backend for CudaBackend {
 
     fn stream_callback(&self, device: u32, stream: RawStream, callback: Callback) -> Result<()> {
         stream::callback(self.device(device)?, stream, callback)
+    }
+
+    fn stream_gate(&self, device: u32, stream: RawStream) -> Result<Gate> {
+        gate::gate(self.device(device)?, stream)
     }
 
     fn fence(&self, device: u32, stream: RawStream) -> Result<Fence> {

@@ -187,7 +187,7 @@ pub(super) fn in_capture(what: &str) -> Error {
     )
 }
 
-fn refuse_capture(device: &Device, stream: RawStream, what: &str) -> Result<()> {
+pub(super) fn refuse_capture(device: &Device, stream: RawStream, what: &str) -> Result<()> {
     if capturing(device, stream)? {
         return Err(in_capture(what));
     }
