@@ -143,8 +143,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Allocates device memory, usable at once by every stream. `bytes` is not 0.
     fn alloc(&self, device: u32, bytes: u64) -> Result<Addr>;
 
-    /// Frees memory of [`alloc`](Backend::alloc) or [`alloc_async`](Backend::alloc_async) after waiting for the
-    /// device. Blocks.
+    /// Frees memory of [`alloc`](Backend::alloc) or [`alloc_async`](Backend::alloc_async) that no queued work uses
+    /// any more. Blocks only where the vendor's own call does.
     fn free(&self, device: u32, addr: Addr) -> Result<()>;
 
     /// Allocates from our own pool in the order of `stream`.
@@ -159,7 +159,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Allocates pinned host memory that every device of this backend can reach.
     fn host_alloc(&self, device: u32, bytes: u64) -> Result<Addr>;
 
-    /// Frees pinned host memory. May block behind running work.
+    /// Frees pinned host memory that no queued work uses any more. Blocks only where the vendor's own call does.
     fn host_free(&self, device: u32, addr: Addr) -> Result<()>;
 
     /// Pins memory of the caller.

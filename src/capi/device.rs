@@ -230,7 +230,7 @@ pub unsafe extern "C" fn tgpu_device_memory(
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.
-/// Blocks: yes, by the task's wait policy for our streams, then as the vendor's runtime waits.
+/// Blocks: yes, as TGPU_WAIT_AUTO for our streams, then as the vendor's runtime waits.
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_device_synchronize() -> tgpu_status {

@@ -183,8 +183,8 @@ pub unsafe extern "C" fn tgpu_stream_get(out: *mut tgpu_stream) -> tgpu_status {
 /// No order is made between the old and the new stream: for that, call tgpu_stream_wait_stream.
 ///
 /// @param s  the stream. NULL goes back to the task's lease on the current device.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; the device statuses. On
-///         failure nothing changes.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_NOT_PERMITTED if
+///         it is leased to another task; the device statuses. On failure nothing changes.
 ///
 /// Ownership: nothing changes hands; the stream must be kept alive while it is current.
 /// Threads: any thread.

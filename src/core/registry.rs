@@ -95,6 +95,11 @@ pub(crate) fn forked_error() -> Error {
     )
 }
 
+/// True where the user asked to see failures.
+pub(crate) fn logs_errors() -> bool {
+    present().is_some_and(|runtime| runtime.environment.log >= Level::Error)
+}
+
 /// True once the process has begun to exit.
 pub(crate) fn exiting() -> bool {
     EXITING.load(Ordering::Acquire)

@@ -29,7 +29,7 @@ pub fn enter_stream(handle: StreamHandle) -> Result<Scope> {
     let task = task::here()?;
     let device = match handle.is_null() {
         true => device::of_task(task)?,
-        false => stream::find(handle)?.device,
+        false => stream::settable(task, handle)?,
     };
     device.bind_if_open()?;
     enter(task, device.index, Some(handle))

@@ -225,6 +225,23 @@ pub(crate) fn record_now(handle: StreamHandle) -> Result<Arc<Recorded>> {
     find(handle)?.record()
 }
 
+/// The device of a stream that may become a task's current one: any but another task's lease.
+#[inline]
+pub(crate) fn settable(task: &Task, handle: StreamHandle) -> Result<&'static Device> {
+    let stream = find(handle)?;
+    if stream.kind == StreamKind::Leased && task.leased(stream.device.index)? != handle {
+        return Err(Error::new(
+            Status::NotPermitted,
+            format!(
+                "stream {} is leased to another task; no two tasks share a lease",
+                stream.id
+            ),
+        )
+        .on_stream(stream.id));
+    }
+    Ok(stream.device)
+}
+
 /// What a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamReport {
@@ -290,7 +307,7 @@ pub fn set(handle: StreamHandle) -> Result<()> {
     if handle.is_null() {
         return task.choose(task.device()? as u32, handle);
     }
-    let device = find(handle)?.device;
+    let device = settable(task, handle)?;
     device.bind_if_open()?;
     task.choose(device.index, handle)?;
     task.set_device(device.index as i32);

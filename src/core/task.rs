@@ -291,6 +291,13 @@ impl Task {
         ))
     }
 
+    /// The handle of the lease on a device, NULL before its first use.
+    pub(crate) fn leased(&self, device: u32) -> Result<StreamHandle> {
+        Ok(StreamHandle::from_bits(
+            self.stream(device)?.lease.load(Ordering::Relaxed),
+        ))
+    }
+
     /// Makes a stream current for its device, NULL the lease.
     pub(crate) fn choose(&self, device: u32, stream: StreamHandle) -> Result<()> {
         self.stream(device)?

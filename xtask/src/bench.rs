@@ -2,9 +2,10 @@
 //!
 //! A missed figure is printed, it fails nothing; docs/performance.md says how each row is measured.
 
+use crate::library;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench [--quick] [--row NAME]... [--instructions] [--write] [--list]
@@ -81,27 +82,17 @@ struct Built {
 
 impl Built {
     fn new() -> Result<Built, String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .ok_or("xtask lies in no workspace")?
-            .to_owned();
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-        let directory = target.join("bench");
+        let root = library::root();
+        let folder = library::build()?;
+        let directory = folder.join("../bench");
         fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        done(
-            Command::new(cargo)
-                .args(["build", "--release", "--package", "taskgpu"])
-                .current_dir(&root),
-        )?;
 
         let built = Built {
-            library: directory.join(soname(&root)?),
+            library: directory.join(library::soname()),
             root,
             directory,
         };
-        let from = target.join("release/libtaskgpu.so");
+        let from = folder.join("libtaskgpu.so");
         fs::copy(&from, &built.library).map_err(|e| format!("{}: {e}", from.display()))?;
 
         let taskgpu = built.library.as_os_str().to_owned();
@@ -439,16 +430,6 @@ impl Load {
         };
         format!("- Meanwhile others used {others:.1} % of its cores and the hypervisor took {stolen:.1} %{judgement}\n")
     }
-}
-
-fn soname(root: &Path) -> Result<String, String> {
-    let version = field(&root.join("Cargo.toml").to_string_lossy(), "version")
-        .ok_or("Cargo.toml: no version")?
-        .trim_matches('"')
-        .to_owned();
-    let mut parts = version.split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    Ok(format!("libtaskgpu.so.{major}.{minor}"))
 }
 
 /// The first `name = value` or `name : value` line of a file.

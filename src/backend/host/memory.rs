@@ -132,15 +132,6 @@ impl Memory {
         )
     }
 
-    /// Answers an error where no live block begins at the address.
-    pub fn check(&self, addr: Addr) -> Result<()> {
-        if self.books.lock().live.contains_key(&addr.value()) {
-            Ok(())
-        } else {
-            Err(self.unknown(addr))
-        }
-    }
-
     #[cold]
     fn unknown(&self, addr: Addr) -> Error {
         Error::new(

@@ -469,10 +469,7 @@ impl Backend for HostBackend {
     }
 
     fn free(&self, device: u32, addr: Addr) -> Result<()> {
-        let memory = &self.device(device)?.memory;
-        memory.check(addr)?;
-        self.device_synchronize(device)?;
-        memory.put(addr)
+        self.device(device)?.memory.put(addr)
     }
 
     fn alloc_async(&self, device: u32, stream: RawStream, bytes: u64) -> Result<Addr> {
@@ -531,13 +528,6 @@ impl Backend for HostBackend {
                 format!("no pinned host memory begins at {:#x}", addr.value()),
             )
         };
-        if !self.pinned.lock().contains_key(&addr.value()) {
-            return Err(unknown());
-        }
-        // Every device may be using it.
-        for ordinal in 0..self.device_count() {
-            self.device_synchronize(ordinal)?;
-        }
         let size = self.pinned.lock().remove(&addr.value()).ok_or_else(unknown)?;
         memory::os_free(addr.value(), size);
         Ok(())

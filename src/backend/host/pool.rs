@@ -292,7 +292,7 @@ impl Pool {
         let worker = Worker::new(self, started as usize)?;
         self.searching.fetch_add(1, Ordering::SeqCst);
         let spawned = {
-            let _signals = SignalsBlocked::new();
+            let _signals = crate::backend::os::SignalsBlocked::new();
             std::thread::Builder::new()
                 .name("taskgpu-host".into())
                 .stack_size(8 << 20)
@@ -734,28 +734,5 @@ fn process_cores() -> (libc::cpu_set_t, u32) {
             return (set, count);
         }
         (set, u32::try_from(libc::CPU_COUNT(&set)).unwrap_or(1).max(1))
-    }
-}
-
-/// Blocks all signals on the calling thread while it lives; a thread started meanwhile has them blocked for good.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> SignalsBlocked {
-        // SAFETY: both sets are live; sigfillset initialises the one and pthread_sigmask writes the other.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            SignalsBlocked(before)
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the set was written by pthread_sigmask.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
     }
 }
