@@ -67,14 +67,9 @@ pub(super) fn alloc(device: &Device, bytes: u64) -> Result<Addr> {
     given(device, address, bytes)
 }
 
+/// Frees memory whose use is over. For memory of the pool the vendor waits for nothing here, for other memory it may.
 pub(super) fn free(device: &Device, addr: Addr) -> Result<()> {
     let _here = device.enter()?;
-    // For memory of a pool the vendor assumes that its use is over and waits for nothing.
-    // SAFETY: the context is current.
-    let answer = unsafe { call!(device.api, cuCtxSynchronize()) };
-    device.check(answer, || {
-        format!("cannot wait for the device before {:#x} is freed", addr.value())
-    })?;
     // SAFETY: the context is current; the caller gives up the memory.
     let answer = unsafe { call!(device.api, cuMemFree_v2(addr.value())) };
     device.check(answer, || format!("cannot free {:#x}", addr.value()))
