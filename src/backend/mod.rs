@@ -15,6 +15,7 @@
 
 use std::ffi::c_void;
 
+pub mod cuda;
 mod error;
 pub mod host;
 pub mod os;
@@ -250,6 +251,7 @@ pub fn is_fallback(name: &str) -> bool {
 /// Brings a backend up, or says in the loader's or the vendor's own words why not.
 pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
     match name {
+        "cuda" => Ok(cuda::CudaBackend::load()?),
         "host" => host::load(host),
         _ => Err(Error::new(
             Status::NotSupported,
@@ -260,7 +262,7 @@ pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
 
 /// True once any backend, in the device list or not, has initialised what a fork's child cannot use.
 pub fn fork_unsafe() -> bool {
-    host::fork_unsafe()
+    cuda::CudaBackend::fork_unsafe() || host::fork_unsafe()
 }
 
 /// True while this thread runs a caller's function on behalf of a device.
