@@ -102,8 +102,8 @@
  * - TASKGPU_HOST_DEVICES: how many host devices there are (1), TASKGPU_HOST_THREADS: how many
  *   threads run their kernels, TASKGPU_HOST_MEMORY: bytes of memory of each;
  * - TASKGPU_WAIT: the wait policy tasks start with, "auto", "spin" or "block";
- * - TASKGPU_CACHE_DIR: where compiled kernels are kept; TASKGPU_LOG: what is written to the
- *   standard error.
+ * - TASKGPU_LOG: what is written to the standard error, "off" (the default), "error" for every
+ *   failure, or "info" for that and how the search for backends went.
  */
 
 #ifndef TASKGPU_H
@@ -614,7 +614,7 @@ tgpu_status tgpu_device_memory(tgpu_device d, uint64_t *free_bytes, uint64_t *to
  *
  * Ownership: nothing changes hands.
  * Threads: any thread.
- * Blocks: yes, by the task's wait policy for our streams, then as the vendor's runtime waits.
+ * Blocks: yes, as TGPU_WAIT_AUTO for our streams, then as the vendor's runtime waits.
  * Since: 0.1.
  */
 tgpu_status tgpu_device_synchronize(void);
@@ -814,8 +814,8 @@ tgpu_status tgpu_stream_get(tgpu_stream *out);
  * No order is made between the old and the new stream: for that, call tgpu_stream_wait_stream.
  *
  * @param s  the stream. NULL goes back to the task's lease on the current device.
- * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; the device statuses. On
- *         failure nothing changes.
+ * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_NOT_PERMITTED if
+ *         it is leased to another task; the device statuses. On failure nothing changes.
  *
  * Ownership: nothing changes hands; the stream must be kept alive while it is current.
  * Threads: any thread.
@@ -1262,14 +1262,17 @@ tgpu_status tgpu_event_native(tgpu_event e, void **out);
  *     }
  */
 
-/** What leaving a scope needs to know. Passed by value, and nobody's business inside. */
+/** What leaving a scope needs to know. Passed by value; what it puts back is kept by the task. */
 typedef struct tgpu_scope {
   /** Do not touch. */
-  uint64_t opaque[8];
+  uint64_t opaque[2];
 } tgpu_scope;
 
 /**
  * Makes a device current as tgpu_device_set does, until the scope is left.
+ *
+ * A GPU that nobody has used yet is not opened by this, and becomes the thread's vendor device with
+ * its first use.
  *
  * @param d    the device.
  * @param out  receives the scope.
@@ -1279,7 +1282,7 @@ typedef struct tgpu_scope {
  *
  * Ownership: the caller keeps the scope and leaves it once.
  * Threads: any thread.
- * Blocks: no; the first use of a GPU takes the time of opening it.
+ * Blocks: no.
  * Since: 0.1.
  */
 tgpu_status tgpu_scope_enter_device(tgpu_device d, tgpu_scope *out);
@@ -1289,7 +1292,8 @@ tgpu_status tgpu_scope_enter_device(tgpu_device d, tgpu_scope *out);
  *
  * @param s    the stream. NULL is the task's lease on the current device.
  * @param out  receives the scope.
- * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_INVALID_ARGUMENT
+ * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_NOT_PERMITTED if
+ *         it is leased to another task; TGPU_ERROR_INVALID_ARGUMENT
  *         if out is NULL; the device statuses. On failure nothing changes.
  *
  * Ownership: the caller keeps the scope and leaves it once; the stream must be kept alive until

@@ -15,6 +15,7 @@
 
 use std::ffi::c_void;
 
+pub mod cuda;
 mod error;
 pub mod host;
 pub mod os;
@@ -46,6 +47,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Makes a device ready for use (retains its context). Called before anything below; repeats are cheap.
     fn open(&self, device: u32) -> Result<()>;
+
+    /// False where the vendor has no notion of a thread's current device, so that nobody needs to call [`Backend::bind`].
+    fn binds(&self) -> bool {
+        true
+    }
 
     /// Makes `device`, which is open, the calling thread's current vendor device.
     fn bind(&self, device: u32) -> Result<()>;
@@ -142,8 +148,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Allocates device memory, usable at once by every stream. `bytes` is not 0.
     fn alloc(&self, device: u32, bytes: u64) -> Result<Addr>;
 
-    /// Frees memory of [`alloc`](Backend::alloc) or [`alloc_async`](Backend::alloc_async) after waiting for the
-    /// device. Blocks.
+    /// Frees memory of [`alloc`](Backend::alloc) or [`alloc_async`](Backend::alloc_async) that no queued work uses
+    /// any more. Blocks only where the vendor's own call does.
     fn free(&self, device: u32, addr: Addr) -> Result<()>;
 
     /// Allocates from our own pool in the order of `stream`.
@@ -158,7 +164,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Allocates pinned host memory that every device of this backend can reach.
     fn host_alloc(&self, device: u32, bytes: u64) -> Result<Addr>;
 
-    /// Frees pinned host memory. May block behind running work.
+    /// Frees pinned host memory that no queued work uses any more. Blocks only where the vendor's own call does.
     fn host_free(&self, device: u32, addr: Addr) -> Result<()>;
 
     /// Pins memory of the caller.
@@ -245,6 +251,7 @@ pub fn is_fallback(name: &str) -> bool {
 /// Brings a backend up, or says in the loader's or the vendor's own words why not.
 pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
     match name {
+        "cuda" => Ok(cuda::CudaBackend::load()?),
         "host" => host::load(host),
         _ => Err(Error::new(
             Status::NotSupported,
@@ -255,7 +262,7 @@ pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
 
 /// True once any backend, in the device list or not, has initialised what a fork's child cannot use.
 pub fn fork_unsafe() -> bool {
-    host::fork_unsafe()
+    cuda::CudaBackend::fork_unsafe() || host::fork_unsafe()
 }
 
 /// True while this thread runs a caller's function on behalf of a device.

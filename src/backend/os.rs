@@ -92,13 +92,28 @@ impl Drop for SignalFd {
     }
 }
 
-/// Blocks every signal for the calling thread: a host program's handlers must not run on threads of ours.
-pub fn block_all_signals() {
-    // SAFETY: a full signal set of our own is installed for this thread only.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+/// Blocks all signals on the calling thread while it lives; a thread started meanwhile has them blocked for good.
+pub struct SignalsBlocked(libc::sigset_t);
+
+impl SignalsBlocked {
+    /// Blocks them now.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> SignalsBlocked {
+        // SAFETY: both sets are live; sigfillset initialises the one and pthread_sigmask writes the other.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            SignalsBlocked(before)
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set was written by pthread_sigmask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
     }
 }
 

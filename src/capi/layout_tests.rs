@@ -35,7 +35,7 @@ layout!(stream_info, tgpu_stream_info, 40, {
     id: 32,
 });
 layout!(event_options, tgpu_event_options, 16, { struct_size: 0, flags: 8 });
-layout!(scope, tgpu_scope, 64, { opaque: 0 });
+layout!(scope, tgpu_scope, 16, { opaque: 0 });
 layout!(task_options, tgpu_task_options, 16, { struct_size: 0, flags: 8 });
 layout!(pointer_info, tgpu_pointer_info, 32, { struct_size: 0, kind: 8, device: 12, base: 16, size: 24 });
 layout!(compile_options, tgpu_compile_options, 48, {

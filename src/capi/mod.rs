@@ -99,8 +99,8 @@
 //! - TASKGPU_HOST_DEVICES: how many host devices there are (1), TASKGPU_HOST_THREADS: how many
 //!   threads run their kernels, TASKGPU_HOST_MEMORY: bytes of memory of each;
 //! - TASKGPU_WAIT: the wait policy tasks start with, "auto", "spin" or "block";
-//! - TASKGPU_CACHE_DIR: where compiled kernels are kept; TASKGPU_LOG: what is written to the
-//!   standard error.
+//! - TASKGPU_LOG: what is written to the standard error, "off" (the default), "error" for every
+//!   failure, or "info" for that and how the search for backends went.
 // The documentation of this module is the manual that `cargo xtask header` writes into include/taskgpu.h, in C's
 // terms: the safety of a call is what its `Ownership:` line and its parameters say.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]

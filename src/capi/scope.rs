@@ -21,15 +21,18 @@ use super::{guard, Out};
 use crate::core;
 use crate::core::scope::Scope;
 
-/// What leaving a scope needs to know. Passed by value, and nobody's business inside.
+/// What leaving a scope needs to know. Passed by value; what it puts back is kept by the task.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tgpu_scope {
     /// Do not touch.
-    pub opaque: [u64; 8],
+    pub opaque: [u64; 2],
 }
 
 /// Makes a device current as tgpu_device_set does, until the scope is left.
+///
+/// A GPU that nobody has used yet is not opened by this, and becomes the thread's vendor device with
+/// its first use.
 ///
 /// @param d    the device.
 /// @param out  receives the scope.
@@ -39,7 +42,7 @@ pub struct tgpu_scope {
 ///
 /// Ownership: the caller keeps the scope and leaves it once.
 /// Threads: any thread.
-/// Blocks: no; the first use of a GPU takes the time of opening it.
+/// Blocks: no.
 /// Since: 0.1.
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_scope_enter_device(d: tgpu_device, out: *mut tgpu_scope) -> tgpu_status {
@@ -57,7 +60,8 @@ pub unsafe extern "C" fn tgpu_scope_enter_device(d: tgpu_device, out: *mut tgpu_
 ///
 /// @param s    the stream. NULL is the task's lease on the current device.
 /// @param out  receives the scope.
-/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_INVALID_ARGUMENT
+/// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_NOT_PERMITTED if
+///         it is leased to another task; TGPU_ERROR_INVALID_ARGUMENT
 ///         if out is NULL; the device statuses. On failure nothing changes.
 ///
 /// Ownership: the caller keeps the scope and leaves it once; the stream must be kept alive until

@@ -25,6 +25,8 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     pub(crate) ordinal: u32,
     pub(crate) backend: &'static dyn Backend,
+    /// The backend's answer to [`Backend::binds`].
+    binds: bool,
     info: OnceCell<DeviceInfo>,
     opened: OnceCell<()>,
     /// What ended the device for this process.
@@ -60,6 +62,7 @@ impl Device {
             index,
             ordinal,
             backend,
+            binds: backend.binds(),
             info: OnceCell::new(),
             opened: OnceCell::new(),
             lost: OnceCell::new(),
@@ -94,7 +97,7 @@ impl Device {
     /// Makes the device the thread's vendor device, if somebody has opened it.
     #[inline]
     pub(crate) fn bind_if_open(&self) -> Result<()> {
-        match self.is_open() {
+        match self.binds && self.is_open() {
             true => self.backend.bind(self.ordinal).map_err(|e| self.concern(e)),
             false => Ok(()),
         }
@@ -259,19 +262,26 @@ impl Device {
 /// The device with this index.
 #[inline]
 pub(crate) fn by_index(index: i32) -> Result<&'static Device> {
-    let devices = &runtime()?.devices;
-    usize::try_from(index)
-        .ok()
-        .and_then(|i| devices.get(i))
-        .ok_or_else(|| no_such(index, devices.len()))
+    match registry::up().and_then(|runtime| runtime.devices.get(index as u32 as usize)) {
+        Some(device) => Ok(device),
+        None => no_such(index),
+    }
 }
 
 #[cold]
-fn no_such(index: i32, count: usize) -> Error {
-    Error::new(
-        Status::InvalidDevice,
-        format!("there is no device {index}; the devices are 0 to {}", count - 1),
-    )
+#[inline(never)]
+fn no_such(index: i32) -> Result<&'static Device> {
+    let devices = &runtime()?.devices;
+    match devices.get(usize::try_from(index).unwrap_or(usize::MAX)) {
+        Some(device) => Ok(device),
+        None => Err(Error::new(
+            Status::InvalidDevice,
+            format!(
+                "there is no device {index}; the devices are 0 to {}",
+                devices.len() - 1
+            ),
+        )),
+    }
 }
 
 /// The device an index of our own books names.
@@ -301,6 +311,12 @@ pub struct DeviceReport {
 pub fn count() -> Result<u32> {
     task::allowed()?;
     Ok(runtime()?.devices.len() as u32)
+}
+
+/// The calling task's device where that takes no more than a look: a call or a default has chosen it before.
+#[inline]
+pub fn chosen() -> Option<u32> {
+    task::present()?.chosen_device()
 }
 
 /// The calling task's device.

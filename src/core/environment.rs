@@ -40,9 +40,10 @@ pub(crate) struct Environment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Off,
+    /// Every failure that becomes a task's last error.
     Error,
+    /// And how the search for backends went.
     Info,
-    Debug,
 }
 
 impl Environment {
@@ -111,7 +112,6 @@ impl Environment {
                     ("off", Level::Off),
                     ("error", Level::Error),
                     ("info", Level::Info),
-                    ("debug", Level::Debug),
                 ],
             )?,
         })
@@ -193,7 +193,7 @@ mod tests {
             ("TASKGPU_HOST_THREADS", "many", "from 1 to 1024"),
             ("TASKGPU_HOST_MEMORY", "1.5", "whole number"),
             ("TASKGPU_WAIT", "sleep", "auto, spin, block"),
-            ("TASKGPU_LOG", "loud", "off, error, info, debug"),
+            ("TASKGPU_LOG", "loud", "off, error, info"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert_eq!(error.status(), Status::Environment);

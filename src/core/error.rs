@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use crate::backend::{Error, Status};
 
+use super::registry;
 use super::task;
 
 thread_local! {
@@ -17,6 +18,9 @@ thread_local! {
 pub fn record(error: &Error) {
     if matches!(error.status(), Status::Ok | Status::NotReady | Status::Timeout) {
         return;
+    }
+    if registry::logs_errors() {
+        eprintln!("taskgpu: {error}");
     }
     match task::present() {
         Some(task) => task.set_last_error(error.clone()),

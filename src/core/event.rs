@@ -39,7 +39,8 @@ impl Recorded {
             .map_err(|e| stream.concern(e))
     }
 
-    fn done(&self) -> Result<bool> {
+    /// True when it has been reached.
+    pub(crate) fn done(&self) -> Result<bool> {
         let state = self.device.backend.event_state(self.device.ordinal, self.raw);
         state
             .map(|state| state == EventState::Done)

@@ -255,11 +255,17 @@ pub fn free_async(addr: Addr, stream: StreamHandle) -> Result<()> {
 
 fn free_in_order(addr: Addr, block: &Block, stream: &Stream) -> Result<()> {
     let owner = block.device;
+    let foreign = owner.index != stream.device.index;
     if !block.pooled {
-        reaper::leave(Remains::Memory { device: owner, addr });
+        let after = foreign.then(|| stream.record()).transpose()?;
+        reaper::leave(Remains::Memory {
+            device: owner,
+            addr,
+            after,
+        });
         return Ok(());
     }
-    if owner.index == stream.device.index {
+    if !foreign {
         return owner
             .backend
             .free_async(owner.ordinal, stream.raw, addr)
@@ -284,6 +290,7 @@ pub fn free_deferred(addr: Addr) -> Result<()> {
     reaper::leave(Remains::Memory {
         device: block.device,
         addr,
+        after: None,
     });
     Ok(())
 }

@@ -13,6 +13,7 @@ use once_cell::sync::OnceCell;
 use crate::backend::{os, Addr, Fence, RawEvent, RawModule, RawStream, Status};
 
 use super::device::{self, Device};
+use super::event::Recorded;
 use super::registry;
 use super::stream::Stream;
 
@@ -24,8 +25,12 @@ pub(crate) enum Remains {
     Event { device: &'static Device, raw: RawEvent },
     /// Unloaded once everything queued on the device now has passed.
     Module { device: &'static Device, raw: RawModule },
-    /// Freed once everything queued on the device now has passed.
-    Memory { device: &'static Device, addr: Addr },
+    /// Freed once everything queued on the device now, and what was recorded elsewhere, has passed.
+    Memory {
+        device: &'static Device,
+        addr: Addr,
+        after: Option<Arc<Recorded>>,
+    },
     /// Freed once everything queued now on any device has passed.
     HostMemory { device: &'static Device, addr: Addr },
 }
@@ -55,6 +60,7 @@ pub(crate) fn leave(remains: Remains) {
     LEFT.push(remains);
     let thread = THREAD.get_or_init(|| {
         registry::helpers_started();
+        let _signals = os::SignalsBlocked::new();
         let spawned = std::thread::Builder::new()
             .name("taskgpu-reaper".to_owned())
             .spawn(run);
@@ -86,7 +92,6 @@ pub(crate) fn settle() {
 }
 
 fn run() {
-    os::block_all_signals();
     let mut pending: Vec<Pending> = Vec::new();
     let mut nap = SHORTEST_NAP;
     let mut idle = 0;
@@ -179,6 +184,15 @@ impl Pending {
                 return false;
             }
         }
+        if let Some(Remains::Memory {
+            after: Some(recorded),
+            ..
+        }) = &self.remains
+        {
+            if matches!(recorded.done(), Ok(false)) {
+                return false;
+            }
+        }
         if let Some(remains) = self.remains.take() {
             finish(remains);
         }
@@ -200,7 +214,7 @@ fn finish(remains: Remains) {
         Remains::Stream { device, raw } => device.backend.stream_destroy(device.ordinal, raw),
         Remains::Event { device, raw } => device.backend.event_destroy(device.ordinal, raw),
         Remains::Module { device, raw } => device.backend.module_destroy(device.ordinal, raw),
-        Remains::Memory { device, addr } => drop(device.backend.free(device.ordinal, addr)),
+        Remains::Memory { device, addr, .. } => drop(device.backend.free(device.ordinal, addr)),
         Remains::HostMemory { device, addr } => drop(device.backend.host_free(device.ordinal, addr)),
     }
 }

@@ -59,6 +59,17 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
     probe()?.outcome.as_ref().map_err(Error::clone)
 }
 
+/// The runtime, if it is up. For calls that have found their task, and with it that they may go on.
+#[inline]
+pub(crate) fn up() -> Option<&'static Runtime> {
+    match PROBE.get() {
+        Some(Probe {
+            outcome: Ok(runtime), ..
+        }) => Some(runtime),
+        _ => None,
+    }
+}
+
 /// The runtime, if it is up and may be touched: destroy calls and helper threads bring nothing up.
 pub(crate) fn present() -> Option<&'static Runtime> {
     if forked() {
@@ -93,6 +104,11 @@ pub(crate) fn forked_error() -> Error {
         "this process is the child of a fork made after devices were in use; runtimes and their threads stay with \
          the parent. Fork before the first use, or exec in the child",
     )
+}
+
+/// True where the user asked to see failures.
+pub(crate) fn logs_errors() -> bool {
+    present().is_some_and(|runtime| runtime.environment.log >= Level::Error)
 }
 
 /// True once the process has begun to exit.

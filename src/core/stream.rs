@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
+
 use crate::backend::os::SignalFd;
 use crate::backend::{
     Callback, Error, Fence, Gate, NativeHandle, NewStream, Patience, Priority, RawStream, Result, Status,
@@ -13,7 +15,7 @@ use crate::backend::{
 use super::across;
 use super::device::{self, Device};
 use super::event::{self, Recorded};
-use super::handle::{EventHandle, Held, Kind, Objects, StreamHandle, Table};
+use super::handle::{EventHandle, Held, Kind, Objects, Slot, StreamHandle, Table};
 use super::kernel;
 use super::reaper::{self, Remains};
 use super::registry;
@@ -45,6 +47,9 @@ pub(crate) struct Stream {
     /// The number of the kernel last launched, for the text after a device was lost.
     last_kernel: AtomicU64,
 }
+
+/// Where a stream's handle is checked.
+pub(crate) type StreamSlot = Slot<ArcSwapOption<Stream>>;
 
 static STREAMS: Objects<Stream> = Table::new(Kind::Stream);
 
@@ -225,6 +230,23 @@ pub(crate) fn record_now(handle: StreamHandle) -> Result<Arc<Recorded>> {
     find(handle)?.record()
 }
 
+/// The device of a stream that may become a task's current one: any but another task's lease.
+#[inline]
+pub(crate) fn settable(task: &Task, handle: StreamHandle) -> Result<&'static Device> {
+    let stream = find(handle)?;
+    if stream.kind == StreamKind::Leased && task.leased(stream.device.index)? != handle {
+        return Err(Error::new(
+            Status::NotPermitted,
+            format!(
+                "stream {} is leased to another task; no two tasks share a lease",
+                stream.id
+            ),
+        )
+        .on_stream(stream.id));
+    }
+    Ok(stream.device)
+}
+
 /// What a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamReport {
@@ -273,13 +295,21 @@ pub fn destroy(handle: StreamHandle) -> Result<()> {
     }
 }
 
-/// The current stream of the calling task's device.
+/// The current stream where that takes no more than a look: it has been asked for before, and it lives.
 #[inline]
+pub fn seen() -> Option<StreamHandle> {
+    task::seen_stream()
+}
+
+/// The current stream of the calling task's device.
 pub fn current() -> Result<StreamHandle> {
     let task = task::here()?;
     let handle = task.current_stream()?;
     match STREAMS.find(handle.bits()) {
-        Some(_) => Ok(handle),
+        Some(slot) => {
+            task::see_stream(handle, slot);
+            Ok(handle)
+        }
         None => Err(current_is_gone(task, STREAMS.invalid(handle.bits()))),
     }
 }
@@ -290,7 +320,7 @@ pub fn set(handle: StreamHandle) -> Result<()> {
     if handle.is_null() {
         return task.choose(task.device()? as u32, handle);
     }
-    let device = find(handle)?.device;
+    let device = settable(task, handle)?;
     device.bind_if_open()?;
     task.choose(device.index, handle)?;
     task.set_device(device.index as i32);

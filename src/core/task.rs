@@ -17,7 +17,8 @@ use super::device::{self, Device};
 use super::event::Recorded;
 use super::handle::{Kind, Slot, StreamHandle, Table, TaskHandle};
 use super::registry::{self, runtime};
-use super::stream::{self, Stream};
+use super::scope::Scopes;
+use super::stream::{self, Stream, StreamSlot};
 use super::sync::WaitPolicy;
 
 /// What a new task takes over from its creator.
@@ -47,10 +48,7 @@ pub(crate) struct Task {
     policy: AtomicI32,
     /// Tells this task from every other one, before and after it.
     serial: AtomicU64,
-    /// The innermost scope that is open, 0 if none.
-    scope: AtomicU64,
-    /// The scopes opened so far.
-    scopes: AtomicU64,
+    scopes: Scopes,
     streams: OnceCell<Box<[TaskStream]>>,
     /// There is something in `order`.
     ordered: AtomicBool,
@@ -89,9 +87,19 @@ struct Here {
     own: &'static TaskSlot,
 }
 
+/// The current stream as it was last looked up, and the slot that says whether it still lives. Only the thread that a
+/// task is current on changes what its current stream is, so a copy in that thread is enough.
+#[derive(Clone, Copy)]
+struct Seen {
+    handle: u64,
+    slot: &'static StreamSlot,
+}
+
 thread_local! {
     /// Empty before a thread's first call, inside callbacks, and in a fork's child.
     static HERE: Cell<Option<Here>> = const { Cell::new(None) };
+    /// Empty after every change of the task, its device or its streams.
+    static SEEN: Cell<Option<Seen>> = const { Cell::new(None) };
     /// This thread runs a callback of a caller.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -111,7 +119,29 @@ pub(crate) fn allowed() -> Result<()> {
     here().map(|_| ())
 }
 
+/// The current stream where that takes no more than a look at what was seen last.
+#[inline]
+pub(crate) fn seen_stream() -> Option<StreamHandle> {
+    let Seen { handle, slot } = SEEN.get()?;
+    slot.is(handle).then(|| StreamHandle::from_bits(handle))
+}
+
+/// Remembers the current stream, which lives in `slot`.
+pub(crate) fn see_stream(handle: StreamHandle, slot: &'static StreamSlot) {
+    SEEN.set(Some(Seen {
+        handle: handle.bits(),
+        slot,
+    }));
+}
+
+/// Says that another task, device or stream is current now.
+#[inline]
+fn changed() {
+    SEEN.set(None);
+}
+
 /// The calling task, if the thread has one already.
+#[inline]
 pub(crate) fn present() -> Option<&'static Task> {
     HERE.get().map(|here| &here.task.body)
 }
@@ -132,6 +162,7 @@ pub(crate) fn outside() -> Result<()> {
 }
 
 #[cold]
+#[inline(never)]
 fn arrive() -> Result<Here> {
     outside()?;
     runtime()?;
@@ -149,6 +180,7 @@ fn arrive() -> Result<Here> {
 
 /// Runs a caller's function as a callback: calls that need the runtime are answered IN_CALLBACK inside.
 pub(crate) fn in_callback<R>(function: impl FnOnce() -> R) -> R {
+    changed();
     struct Restore(Option<Here>, bool);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -162,6 +194,7 @@ pub(crate) fn in_callback<R>(function: impl FnOnce() -> R) -> R {
 
 /// In a fork's child: the thread's task stayed with the parent.
 pub(crate) fn forget_thread() {
+    changed();
     HERE.set(None);
 }
 
@@ -193,6 +226,8 @@ fn let_go(slot: &'static TaskSlot, thread: u64) {
 }
 
 /// Gives everything back that a task held. Nobody can reach the task any more.
+#[cold]
+#[inline(never)]
 fn finish(slot: &'static TaskSlot) {
     let task = &slot.body;
     if let (Some(streams), Some(runtime)) = (task.streams.get(), registry::present()) {
@@ -217,8 +252,7 @@ impl Task {
         self.policy.store(policy as i32, Ordering::Relaxed);
         self.serial
             .store(NEXT_SERIAL.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        self.scope.store(0, Ordering::Relaxed);
-        self.scopes.store(0, Ordering::Relaxed);
+        self.scopes.clear();
         self.ordered.store(false, Ordering::Relaxed);
     }
 
@@ -226,16 +260,28 @@ impl Task {
     #[inline]
     pub(crate) fn device(&self) -> Result<i32> {
         match self.device.load(Ordering::Relaxed) {
-            UNCHOSEN => {
-                let default = runtime()?.default_device.load(Ordering::Relaxed);
-                self.device.store(default, Ordering::Relaxed);
-                Ok(default)
-            }
+            UNCHOSEN => self.start_device(),
             device => Ok(device),
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn start_device(&self) -> Result<i32> {
+        let default = runtime()?.default_device.load(Ordering::Relaxed);
+        self.device.store(default, Ordering::Relaxed);
+        Ok(default)
+    }
+
+    /// The device, if one was chosen.
+    #[inline]
+    pub(crate) fn chosen_device(&self) -> Option<u32> {
+        u32::try_from(self.device.load(Ordering::Relaxed)).ok()
+    }
+
+    #[inline]
     pub(crate) fn set_device(&self, device: i32) {
+        changed();
         self.device.store(device, Ordering::Relaxed);
     }
 
@@ -251,22 +297,9 @@ impl Task {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// The innermost open scope, 0 if none.
-    pub(crate) fn scope(&self) -> u64 {
-        self.scope.load(Ordering::Relaxed)
-    }
-
-    /// Opens a scope inside the innermost one and gives its id, which the task never gives again.
-    pub(crate) fn open_scope(&self) -> u64 {
-        let id = self.scopes.load(Ordering::Relaxed) + 1;
-        self.scopes.store(id, Ordering::Relaxed);
-        self.scope.store(id, Ordering::Relaxed);
-        id
-    }
-
-    /// Closes the innermost scope; the one around it is the innermost again.
-    pub(crate) fn close_scope(&self, around: u64) {
-        self.scope.store(around, Ordering::Relaxed);
+    /// The open scopes.
+    pub(crate) fn scopes(&self) -> &Scopes {
+        &self.scopes
     }
 
     pub(crate) fn set_last_error(&self, error: Error) {
@@ -291,14 +324,24 @@ impl Task {
     }
 
     /// What was set on a device: a stream's handle, or NULL for the lease.
+    #[inline]
     pub(crate) fn chosen(&self, device: u32) -> Result<StreamHandle> {
         Ok(StreamHandle::from_bits(
             self.stream(device)?.chosen.load(Ordering::Relaxed),
         ))
     }
 
+    /// The handle of the lease on a device, NULL before its first use.
+    pub(crate) fn leased(&self, device: u32) -> Result<StreamHandle> {
+        Ok(StreamHandle::from_bits(
+            self.stream(device)?.lease.load(Ordering::Relaxed),
+        ))
+    }
+
     /// Makes a stream current for its device, NULL the lease.
+    #[inline]
     pub(crate) fn choose(&self, device: u32, stream: StreamHandle) -> Result<()> {
+        changed();
         self.stream(device)?
             .chosen
             .store(stream.bits(), Ordering::Relaxed);
@@ -431,9 +474,9 @@ pub fn current() -> Result<TaskHandle> {
 /// Makes `next` the calling thread's current task, NULL the thread's own one, and gives the one before. The one before
 /// is NULL if it was destroyed while it was current.
 pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
-    here()?;
-    let Some(Here { task: before, own }) = HERE.get() else {
-        return Err(registry::forked_error());
+    let Here { task: before, own } = match HERE.get() {
+        Some(here) => here,
+        None => arrive()?,
     };
     let thread = own.body.owner.load(Ordering::Relaxed);
     let slot = match next.is_null() {
@@ -461,8 +504,8 @@ pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
     }
     // Bound before anything is given up: where that fails, nothing has changed.
     let device = slot.body.device.load(Ordering::Relaxed);
-    if let (Some(runtime), Ok(index)) = (registry::present(), u32::try_from(device)) {
-        if let Err(error) = device::known(runtime, index).bind_if_open() {
+    if let Some(device) = registry::up().and_then(|runtime| runtime.devices.get(device as u32 as usize)) {
+        if let Err(error) = device.bind_if_open() {
             if owner == 0 {
                 let_go(slot, thread);
             }
@@ -472,6 +515,7 @@ pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
     if !std::ptr::eq(before, own) {
         let_go(before, thread);
     }
+    changed();
     HERE.set(Some(Here { task: slot, own }));
     Ok(previous)
 }

@@ -3,8 +3,9 @@
 //! A section is a file: its module documentation is the chapter that explains the concept, its items are the
 //! declarations. An INIT macro is written behind each struct that starts with `struct_size`, with every field in it.
 
+use crate::library::root;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// The sections in the order of the header; each is a file of `src/capi`.
@@ -34,11 +35,6 @@ const WIDTH: usize = 100;
 
 /// Lines of a difference that are shown.
 const SHOWN: usize = 12;
-
-pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().expect("xtask lies in the workspace").to_owned()
-}
 
 pub fn run(args: &[&str]) -> Result<(), String> {
     let path = root().join("include/taskgpu.h");

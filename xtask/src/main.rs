@@ -1,13 +1,19 @@
 //! The project's chores: `cargo xtask <command>`.
 
+mod bench;
+mod demo;
 mod header;
+mod library;
 mod symbols;
 
 use std::process::ExitCode;
 
 const COMMANDS: &str = "commands:
+  build             build the shared and the static library for release, and print where they are
+  demo [FILE]       run the examples on host devices, the second one on FILE
   header            write include/taskgpu.h from src/capi
   header --check    compare it instead, and compile it under every C and C++ standard
+  bench             measure, and print the table with its ratios
   symbols           build for release, and compare what the libraries export with the header";
 
 fn main() -> ExitCode {
@@ -15,6 +21,9 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args[..] {
         ["header", ref rest @ ..] => header::run(rest),
+        ["demo", ref rest @ ..] => demo::run(rest),
+        ["bench", ref rest @ ..] => bench::run(rest),
+        ["build"] => library::build().map(|folder| println!("{}", folder.display())),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),
     };

@@ -4,29 +4,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::header::root;
+use crate::library::{self, root};
 
 pub fn run() -> Result<(), String> {
     let root = root();
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let built = Command::new(cargo)
-        .current_dir(&root)
-        .args(["build", "--release", "--lib"])
-        .status();
-    if !built.map_err(|e| format!("cargo: {e}"))?.success() {
-        return Err("the release build failed".to_owned());
-    }
+    let folder = library::build()?;
     let path = root.join("include/taskgpu.h");
     let header = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let declared = functions(&header);
     if declared.is_empty() {
         return Err("include/taskgpu.h declares no function".to_owned());
     }
-    let target = std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), |dir| root.join(dir));
-    let (shared, archive) = (
-        target.join("release/libtaskgpu.so"),
-        target.join("release/libtaskgpu.a"),
-    );
+    let (shared, archive) = (folder.join("libtaskgpu.so"), folder.join("libtaskgpu.a"));
     compare(
         "libtaskgpu.so",
         &declared,
@@ -39,7 +28,7 @@ pub fn run() -> Result<(), String> {
         .collect();
     compare("libtaskgpu.a", &declared, &archived)?;
     let dynamic = readelf(&["--dynamic", "--wide"], &shared)?;
-    let soname = soname(env!("CARGO_MANIFEST_DIR"))?;
+    let soname = library::soname();
     if !dynamic
         .lines()
         .any(|line| line.contains("(SONAME)") && line.contains(&format!("[{soname}]")))
@@ -75,15 +64,6 @@ fn readelf(args: &[&str], file: &Path) -> Result<String, String> {
         return Err(format!("readelf {}: {text}", file.display()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The SONAME that the version asks for.
-fn soname(manifest_dir: &str) -> Result<String, String> {
-    let root = Path::new(manifest_dir)
-        .parent()
-        .expect("xtask lies in the workspace");
-    let [major, minor, _] = crate::header::version(root)?;
-    Ok(format!("libtaskgpu.so.{major}.{minor}"))
 }
 
 /// The functions that a header declares: names of ours before a parenthesis, outside comments and macros.

@@ -44,7 +44,8 @@ impl Record {
         for stream in waiters {
             // The wait it is suspended in is over.
             stream.complete();
-            pool.schedule_stream(stream);
+            let priority = stream.priority();
+            pool.schedule_stream(stream, priority);
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Sizes are multiples of this, and so are addresses.
 const GRAIN: u64 = 256;
 /// From this size on memory comes in pages of its own.
-pub const PAGES_FROM: u64 = 128 << 10;
+const PAGES_FROM: u64 = 128 << 10;
 /// From this size on huge pages are asked for.
 const HUGE_FROM: u64 = 4 << 20;
 
@@ -98,11 +98,11 @@ impl Memory {
             books.used += size;
         }
         give_to_os(&evicted);
-        let address = os_alloc(size).or_else(|| {
+        let address = os_alloc(size, GRAIN).or_else(|| {
             // The machine itself is full: what the cache holds may be enough.
             let evicted = self.books.lock().evict(0);
             give_to_os(&evicted);
-            os_alloc(size)
+            os_alloc(size, GRAIN)
         });
         let mut books = self.books.lock();
         let Some(address) = address else {
@@ -132,15 +132,6 @@ impl Memory {
         )
     }
 
-    /// Answers an error where no live block begins at the address.
-    pub fn check(&self, addr: Addr) -> Result<()> {
-        if self.books.lock().live.contains_key(&addr.value()) {
-            Ok(())
-        } else {
-            Err(self.unknown(addr))
-        }
-    }
-
     #[cold]
     fn unknown(&self, addr: Addr) -> Error {
         Error::new(
@@ -161,7 +152,7 @@ impl Memory {
             .live
             .remove(&addr.value())
             .ok_or_else(|| self.unknown(addr))?;
-        os_free(addr.value(), size);
+        os_free(addr.value(), size, GRAIN);
         self.books.lock().used -= size;
         Ok(())
     }
@@ -213,17 +204,17 @@ impl Books {
 
 fn give_to_os(blocks: &[(u64, u64)]) {
     for &(size, address) in blocks {
-        os_free(address, size);
+        os_free(address, size, GRAIN);
     }
 }
 
-fn layout(size: u64) -> Option<Layout> {
-    Layout::from_size_align(usize::try_from(size).ok()?, GRAIN as usize).ok()
+fn layout(size: u64, align: u64) -> Option<Layout> {
+    Layout::from_size_align(usize::try_from(size).ok()?, align as usize).ok()
 }
 
-/// Memory of the system, aligned to 256 bytes at least; from 128 KiB on to pages. `size` is not 0.
-pub fn os_alloc(size: u64) -> Option<u64> {
-    let layout = layout(size)?;
+/// Memory of the system. `size` is not 0, `align` at most a page.
+pub fn os_alloc(size: u64, align: u64) -> Option<u64> {
+    let layout = layout(size, align)?;
     if size < PAGES_FROM {
         // SAFETY: the size is not 0.
         let p = unsafe { std::alloc::alloc(layout) };
@@ -250,9 +241,9 @@ pub fn os_alloc(size: u64) -> Option<u64> {
 }
 
 /// Gives memory of [`os_alloc`] back.
-pub fn os_free(address: u64, size: u64) {
-    let Some(layout) = layout(size) else { return };
-    // SAFETY: callers pass an address and size of `os_alloc` that their books held, and take it off them first.
+pub fn os_free(address: u64, size: u64, align: u64) {
+    let Some(layout) = layout(size, align) else { return };
+    // SAFETY: callers pass what `os_alloc` was asked for and answered, and take it off their books first.
     unsafe {
         if size < PAGES_FROM {
             std::alloc::dealloc(address as *mut u8, layout);

@@ -2,8 +2,8 @@
 
 use super::{
     Addr, Args, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence, FunctionInfo,
-    HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts, Priority, RawEvent, RawFunction,
-    RawModule, RawStream, Result, Shape, Status, StreamSpec,
+    Gate, HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts, Priority, RawEvent,
+    RawFunction, RawModule, RawStream, Result, Shape, Status, StreamSpec,
 };
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -21,14 +21,16 @@ mod pool;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod warm;
 mod work;
 
 use device::{lend, Device, Lent};
-use event::Event;
+use event::{Event, Record};
 use pool::{Pool, SHARED_BYTES};
 use stream::Op;
 pub use work::thread_is_inside_user_code as inside_user_code;
 
+const MAX_DEVICES: u32 = 1024;
 const MAX_THREADS: u32 = 1024;
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
@@ -73,10 +75,10 @@ impl HostBackend {
             threads,
             memory,
         } = config;
-        if devices == 0 {
+        if !(1..=MAX_DEVICES).contains(&devices) {
             return Err(Error::new(
                 Status::InvalidArgument,
-                "0 host devices; there must be at least 1",
+                format!("{devices} host devices; there must be from 1 to {MAX_DEVICES}"),
             ));
         }
         let capacity = if memory == 0 {
@@ -251,6 +253,10 @@ impl Backend for HostBackend {
         self.device(device).map(drop)
     }
 
+    fn binds(&self) -> bool {
+        false
+    }
+
     fn bind(&self, device: u32) -> Result<()> {
         self.device(device).map(drop)
     }
@@ -354,6 +360,13 @@ impl Backend for HostBackend {
         stream_of(stream)?.enqueue(self.pool, Op::Callback(callback))
     }
 
+    fn stream_gate(&self, _device: u32, stream: RawStream) -> Result<Gate> {
+        let record = Arc::new(Record::default());
+        stream_of(stream)?.enqueue(self.pool, Op::Wait(record.clone()))?;
+        let pool = self.pool;
+        Ok(Gate::new(move || record.reach(pool)))
+    }
+
     fn fence(&self, device: u32, stream: RawStream) -> Result<Fence> {
         Ok(Fence {
             device,
@@ -403,7 +416,7 @@ impl Backend for HostBackend {
                 ),
             ));
         }
-        self.pool.accepts_work()?;
+        stream.prepare(self.pool)?;
         event.renew(|record| stream.push(self.pool, Op::Record(record)));
         Ok(())
     }
@@ -461,10 +474,7 @@ impl Backend for HostBackend {
     }
 
     fn free(&self, device: u32, addr: Addr) -> Result<()> {
-        let memory = &self.device(device)?.memory;
-        memory.check(addr)?;
-        self.device_synchronize(device)?;
-        memory.put(addr)
+        self.device(device)?.memory.put(addr)
     }
 
     fn alloc_async(&self, device: u32, stream: RawStream, bytes: u64) -> Result<Addr> {
@@ -485,7 +495,7 @@ impl Backend for HostBackend {
                 ),
             ));
         }
-        self.pool.accepts_work()?;
+        stream.prepare(self.pool)?;
         let memory = &self.device(device)?.memory;
         let (size, token) = memory.put_pending(addr, Arc::as_ptr(&stream) as u64)?;
         stream.push(self.pool, Op::Release { size, token });
@@ -505,12 +515,8 @@ impl Backend for HostBackend {
                 format!("no {bytes} bytes of pinned host memory"),
             )
         };
-        // From 128 KiB on it comes in pages, and smaller ones are rounded up to that for the alignment.
-        let size = bytes
-            .max(memory::PAGES_FROM)
-            .checked_next_multiple_of(PAGE)
-            .ok_or_else(refused)?;
-        let address = memory::os_alloc(size).ok_or_else(refused)?;
+        let size = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(refused)?;
+        let address = memory::os_alloc(size, PAGE).ok_or_else(refused)?;
         self.pinned.lock().insert(address, size);
         Ok(Addr::from_backend(address))
     }
@@ -523,15 +529,8 @@ impl Backend for HostBackend {
                 format!("no pinned host memory begins at {:#x}", addr.value()),
             )
         };
-        if !self.pinned.lock().contains_key(&addr.value()) {
-            return Err(unknown());
-        }
-        // Every device may be using it.
-        for ordinal in 0..self.device_count() {
-            self.device_synchronize(ordinal)?;
-        }
         let size = self.pinned.lock().remove(&addr.value()).ok_or_else(unknown)?;
-        memory::os_free(addr.value(), size);
+        memory::os_free(addr.value(), size, PAGE);
         Ok(())
     }
 
@@ -556,6 +555,10 @@ impl Backend for HostBackend {
 
     fn pointer_facts(&self, _addr: Addr) -> Option<PointerFacts> {
         None
+    }
+
+    fn memory_is_host(&self) -> bool {
+        true
     }
 
     fn memcpy(
@@ -585,7 +588,7 @@ impl Backend for HostBackend {
 
     fn launch(
         &self,
-        device: u32,
+        _device: u32,
         stream: RawStream,
         code: Code<'_>,
         shape: &Shape,
@@ -594,9 +597,12 @@ impl Backend for HostBackend {
         let Code::Host(kernel) = code else {
             return self.modules_later();
         };
+        let stream = stream_of(stream)?;
+        stream.prepare(self.pool)?;
         check_shape(shape)?;
-        let launch = work::Launch::new(device, kernel, shape, args)?;
-        stream_of(stream)?.enqueue(self.pool, Op::Launch(launch))
+        let launch = work::Launch::new(kernel, shape, args)?;
+        stream.push(self.pool, Op::Launch(launch));
+        Ok(())
     }
 
     fn module_load(&self, _device: u32, _image: &[u8]) -> Result<RawModule> {

@@ -14,11 +14,13 @@
 use super::event::{now_ns, Record};
 use super::futex;
 use super::stream::{exiting, Op, Stream};
-use super::work::{Inside, Work};
+use super::warm;
+use super::work::{current_core, Inside, Spot, Work};
 use crate::backend::{Error, Priority, Result, Status};
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,6 +30,9 @@ use std::time::{Duration, Instant};
 /// Most bytes of dynamic shared memory of a block; each worker has its own.
 pub const SHARED_BYTES: u64 = 64 << 10;
 
+/// Most worker threads.
+const MAX_THREADS: u32 = 4096;
+
 /// Hint bits: ready queue `p` may hold something.
 const READY: u32 = 0b111;
 /// Hint bit: the process is going down, workers stop.
@@ -35,10 +40,16 @@ const EXIT: u32 = 0b1000;
 
 /// How long a worker searches before it sleeps.
 const SEARCH: Duration = Duration::from_micros(50);
-/// Looks without giving up the core, about 10 us of them.
-const RELAXED_LOOKS: u32 = 256;
+/// Looks before the worker gives up the core between looks, about 1 us of them.
+const RELAXED_LOOKS: u32 = 32;
+/// Looks from one yield to the next after that.
+const YIELD_EVERY: u32 = 8;
+/// Launches in a row from the worker's own core after which it moves to another one.
+const CROWDED: u32 = 32;
 /// How long work runs before other work of the same priority gets a turn.
 const SLICE_NS: u64 = 1_000_000;
+/// Blocks between two looks at the clock while other work of the same priority waits.
+const SLICE_LOOKS: u32 = 16;
 /// Operations of one stream before other work of the same priority gets a turn.
 const TURN: u32 = 64;
 /// Blocks claimed at once at most.
@@ -150,6 +161,12 @@ fn rank(priority: Priority) -> usize {
 impl Pool {
     /// A pool without a thread yet. `threads` 0: as many as the process has cores.
     pub fn new(threads: u32) -> Result<Pool> {
+        if threads > MAX_THREADS {
+            return Err(Error::new(
+                Status::InvalidArgument,
+                format!("{threads} worker threads; the most is {MAX_THREADS}"),
+            ));
+        }
         let (cores, count) = process_cores();
         let threads = if threads == 0 { count } else { threads };
         let mut beds = Vec::new();
@@ -220,9 +237,21 @@ impl Pool {
         Listed(self, record)
     }
 
-    /// Hands an owned stream to the workers.
-    pub fn schedule_stream(&'static self, stream: Arc<Stream>) {
-        self.schedule(rank(stream.priority()), Item::Stream(stream), 1);
+    /// Fetches what scheduling a stream of this priority is going to touch.
+    pub fn warm(&self, priority: Priority) {
+        warm::fetch(&self.hints);
+        warm::fetch(&self.searching);
+        warm::fetch(&self.fixed);
+        warm::fetch(&self.sleepers);
+        warm::fetch(&self.idle);
+        // Most likely the one to be woken.
+        self.beds.first().into_iter().for_each(warm::fetch);
+        warm::fetch(&self.ready[rank(priority)]);
+    }
+
+    /// Hands an owned stream to the workers. Its priority comes along: the caller has it at hand.
+    pub fn schedule_stream(&'static self, stream: Arc<Stream>, priority: Priority) {
+        self.schedule(rank(priority), Item::Stream(stream), 1);
     }
 
     /// Queues an entry that `wanted` workers could go on with.
@@ -279,7 +308,7 @@ impl Pool {
         let worker = Worker::new(self, started as usize)?;
         self.searching.fetch_add(1, Ordering::SeqCst);
         let spawned = {
-            let _signals = SignalsBlocked::new();
+            let _signals = crate::backend::os::SignalsBlocked::new();
             std::thread::Builder::new()
                 .name("taskgpu-host".into())
                 .stack_size(8 << 20)
@@ -397,6 +426,10 @@ struct Worker {
     pool: &'static Pool,
     index: usize,
     shared: *mut c_void,
+    /// The core that the last launch came from.
+    launcher: Cell<u16>,
+    /// How many launches in a row came from our own core.
+    crowded: Cell<u32>,
 }
 
 // SAFETY: `shared` is memory that belongs to the worker alone; it is made before the thread and moves with it.
@@ -404,7 +437,7 @@ unsafe impl Send for Worker {}
 
 impl Worker {
     fn new(pool: &'static Pool, index: usize) -> Result<Worker> {
-        let shared = super::memory::os_alloc(SHARED_BYTES).ok_or_else(|| {
+        let shared = super::memory::os_alloc(SHARED_BYTES, 64).ok_or_else(|| {
             Error::new(
                 Status::OutOfMemory,
                 format!("no memory for a worker's {SHARED_BYTES} bytes of shared memory"),
@@ -414,6 +447,8 @@ impl Worker {
             pool,
             index,
             shared: shared as *mut c_void,
+            launcher: Cell::new(u16::MAX),
+            crowded: Cell::new(0),
         })
     }
 
@@ -453,6 +488,9 @@ impl Worker {
                         self.work_on(&job).and_then(|stream| self.drive(stream))
                     }
                 };
+                if held.is_some() {
+                    self.make_room();
+                }
                 continue;
             }
             if !searching && pool.try_search() {
@@ -476,6 +514,23 @@ impl Worker {
         }
     }
 
+    /// Lets the thread that launches go on if it shares our core: it cannot while we look for its next launch. The
+    /// kernel may leave two such threads together for seconds, next to an idle core, so in the end we move.
+    fn make_room(&self) {
+        let launcher = self.launcher.replace(u16::MAX);
+        if launcher == u16::MAX || launcher != current_core() {
+            self.crowded.set(0);
+            return;
+        }
+        self.crowded.set(self.crowded.get() + 1);
+        if self.crowded.get() == CROWDED {
+            leave_core(launcher);
+            self.crowded.set(0);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
     /// Passes a little time. False when the search has lasted long enough.
     fn keep_looking(&self, looks: &mut u32, since: &mut Option<Instant>) -> bool {
         if self.pool.fixed.max_searching == 0 {
@@ -486,7 +541,7 @@ impl Worker {
             std::hint::spin_loop();
             return true;
         }
-        if *looks % 16 == 0 {
+        if *looks % YIELD_EVERY == 0 {
             let start = since.get_or_insert_with(Instant::now);
             if start.elapsed() >= SEARCH {
                 return false;
@@ -529,7 +584,8 @@ impl Worker {
     /// Gives an owned stream up, to the ready queue if it has work.
     fn let_go(&self, stream: Arc<Stream>) {
         if !stream.leave() {
-            self.pool.schedule_stream(stream);
+            let priority = stream.priority();
+            self.pool.schedule_stream(stream, priority);
         }
     }
 
@@ -577,14 +633,22 @@ impl Worker {
         }
     }
 
+    fn spot(&self, stream: &Stream) -> Spot {
+        Spot {
+            device: stream.device().ordinal,
+            shared: self.shared,
+        }
+    }
+
     fn execute(&self, stream: Arc<Stream>, op: Op) -> Outcome {
         match op {
             Op::Launch(mut launch) => {
+                self.launcher.set(launch.core());
                 if launch.blocks() != 1 {
                     return self.share(stream, Work::Launch(launch));
                 }
                 launch.settle();
-                launch.run(0, 1, self.shared, || false);
+                launch.run(0, 1, self.spot(&stream), || false);
             }
             Op::Copy(copy) => {
                 if copy.chunks() != 1 {
@@ -659,22 +723,32 @@ impl Worker {
         let pool = self.pool;
         let rank = rank(job.stream.priority());
         let (more_urgent, same) = ((1 << rank) - 1, 1u32 << rank);
-        let stop = || {
+        let mut looks = 0u32;
+        let mut started = 0;
+        let mut stop = || {
             let hints = pool.hints.load(Ordering::Relaxed);
-            if hints & (more_urgent | EXIT) == 0 {
+            if hints & (more_urgent | same | EXIT) == 0 {
                 return false;
             }
             if hints & EXIT != 0 {
                 pool.halt();
             }
-            pool.has_ready(more_urgent)
+            looks = looks.wrapping_add(1);
+            if hints & same != 0 && looks % SLICE_LOOKS == 1 {
+                let now = now_ns();
+                if started == 0 {
+                    started = now;
+                } else if now - started > SLICE_NS {
+                    return pool.has_ready(more_urgent | same);
+                }
+            }
+            hints & more_urgent != 0 && pool.has_ready(more_urgent)
         };
-        let mut started = 0;
         while let Some((from, to)) = job.claim() {
             if pool.threads() > 1 && job.has_more() {
                 self.offer(rank, job);
             }
-            let at = job.work.run(from, to, self.shared, stop);
+            let at = job.work.run(from, to, self.spot(&job.stream), &mut stop);
             if at < to {
                 job.give_back(at, to);
                 self.offer(rank, job);
@@ -686,15 +760,6 @@ impl Worker {
             }
             if at < to {
                 return None;
-            }
-            if pool.hints.load(Ordering::Relaxed) & same != 0 {
-                let now = now_ns();
-                if started == 0 {
-                    started = now;
-                } else if now - started > SLICE_NS && job.has_more() {
-                    self.offer(rank, job);
-                    return None;
-                }
             }
         }
         None
@@ -716,25 +781,21 @@ fn process_cores() -> (libc::cpu_set_t, u32) {
     }
 }
 
-/// Blocks all signals on the calling thread while it lives; a thread started meanwhile has them blocked for good.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> SignalsBlocked {
-        // SAFETY: both sets are live; sigfillset initialises the one and pthread_sigmask writes the other.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            SignalsBlocked(before)
+/// Moves the calling thread to another of its cores, if it has others. Where it may run stays the same.
+#[cold]
+fn leave_core(core: u16) {
+    let size = std::mem::size_of::<libc::cpu_set_t>();
+    // SAFETY: the sets are live and the kernel writes at most the size it is given; the core is below the number of
+    // cores that a set holds, as checked.
+    unsafe {
+        let mut before: libc::cpu_set_t = std::mem::zeroed();
+        if usize::from(core) >= size * 8 || libc::sched_getaffinity(0, size, &mut before) != 0 {
+            return;
         }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the set was written by pthread_sigmask.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+        let mut others = before;
+        libc::CPU_CLR(usize::from(core), &mut others);
+        if libc::CPU_COUNT(&others) > 0 && libc::sched_setaffinity(0, size, &others) == 0 {
+            libc::sched_setaffinity(0, size, &before);
+        }
     }
 }

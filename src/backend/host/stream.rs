@@ -8,6 +8,7 @@ use super::device::Device;
 use super::event::Record;
 use super::futex;
 use super::pool::Pool;
+use super::warm;
 use super::work::{Copy, Fill, Launch};
 use crate::backend::{Callback, Error, Patience, Priority, Result, Status};
 use crossbeam_queue::SegQueue;
@@ -38,6 +39,9 @@ pub enum Op {
     },
 }
 
+// Up to this size a move is a few stores, above it a call of memcpy.
+const _: () = assert!(size_of::<Op>() <= 128);
+
 const IDLE: u32 = 0;
 const OWNED: u32 = 1;
 
@@ -45,6 +49,7 @@ const OWNED: u32 = 1;
 struct Front {
     enqueued: AtomicU64,
     state: AtomicU32,
+    priority: Priority,
 }
 
 /// What sleeping waiters write.
@@ -75,6 +80,7 @@ impl Stream {
             front: CachePadded::new(Front {
                 enqueued: AtomicU64::new(0),
                 state: AtomicU32::new(IDLE),
+                priority,
             }),
             completed: CachePadded::new(AtomicU64::new(0)),
             sleepers: CachePadded::new(Sleepers {
@@ -108,14 +114,23 @@ impl Stream {
         self.sleepers.named.store(false, Ordering::Release);
     }
 
+    /// To be called first by what is going to [`push`](Stream::push): refuses work that nobody would run.
+    pub fn prepare(&self, pool: &'static Pool) -> Result<()> {
+        if self.front.state.load(Ordering::Relaxed) == IDLE {
+            warm::fetch(self);
+            pool.warm(self.front.priority);
+        }
+        pool.accepts_work()
+    }
+
     /// Queues an operation; something runs it later on another thread.
     pub fn enqueue(self: &Arc<Self>, pool: &'static Pool, op: Op) -> Result<()> {
-        pool.accepts_work()?;
+        self.prepare(pool)?;
         self.push(pool, op);
         Ok(())
     }
 
-    /// [`enqueue`](Stream::enqueue) after [`Pool::accepts_work`] has agreed.
+    /// [`enqueue`](Stream::enqueue) after [`prepare`](Stream::prepare).
     pub fn push(self: &Arc<Self>, pool: &'static Pool, op: Op) {
         // Counted before it is queued: a mark taken after this call covers the operation wherever concurrent
         // enqueuers put it in the queue.
@@ -124,7 +139,7 @@ impl Stream {
         // Against `leave`: either we see IDLE, or the leaving owner sees our operation.
         fence(Ordering::SeqCst);
         if self.front.state.load(Ordering::Relaxed) == IDLE && self.claim() {
-            pool.schedule_stream(self.clone());
+            pool.schedule_stream(self.clone(), self.front.priority);
         }
     }
 

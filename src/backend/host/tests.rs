@@ -10,7 +10,7 @@ use std::time::Instant;
 const HANG: Duration = Duration::from_secs(60);
 
 fn host(devices: u32, threads: u32) -> &'static HostBackend {
-    HostBackend::new(HostConfig {
+    HostBackend::new(HostSettings {
         devices,
         threads,
         memory: 64 << 20,
@@ -163,7 +163,7 @@ fn nothing_runs_inside_the_enqueueing_call() {
     let other = Arc::new(AtomicBool::new(false));
     let seen = other.clone();
     run(b, s, 1, move |_| {
-        assert!(thread_is_inside_user_code());
+        assert!(inside_user_code());
         assert_eq!(std::thread::current().name(), Some("taskgpu-host"));
         seen.store(std::thread::current().id() != me, SeqCst);
     });
@@ -174,7 +174,7 @@ fn nothing_runs_inside_the_enqueueing_call() {
     sync(b, s);
     assert!(other.load(SeqCst));
     assert!(b.stream_idle(0, s).unwrap());
-    assert!(!thread_is_inside_user_code());
+    assert!(!inside_user_code());
 }
 
 #[test]
@@ -324,6 +324,35 @@ fn equal_streams_take_turns() {
     assert!(
         overtaken.load(SeqCst) < 2000,
         "the second stream waited for all of the first"
+    );
+}
+
+#[test]
+fn equal_kernels_take_turns() {
+    let b = host(1, 1);
+    let (s, t) = (normal(b), normal(b));
+    let gate = Gate::default();
+    let (g, done) = (gate.clone(), Arc::new(AtomicBool::new(false)));
+    let (d, overtaken) = (done.clone(), Arc::new(AtomicU32::new(0)));
+    let o = overtaken.clone();
+    // Longer than a turn many times over.
+    run(b, s, 3000, move |block| {
+        if block.index[0] == 0 {
+            g.pass();
+        }
+        if !d.load(SeqCst) {
+            o.fetch_add(1, SeqCst);
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    });
+    gate.reached();
+    run(b, t, 2, move |_| done.store(true, SeqCst));
+    gate.open();
+    sync(b, t);
+    sync(b, s);
+    assert!(
+        overtaken.load(SeqCst) < 3000,
+        "the second kernel waited for all of the first"
     );
 }
 
@@ -689,7 +718,7 @@ fn callbacks_run_once_in_order_and_later_work_waits() {
             let (x, y) = (log.clone(), log.clone());
             let body = move |status| {
                 assert_eq!(status, Status::Ok);
-                assert!(thread_is_inside_user_code());
+                assert!(inside_user_code());
                 x.lock().unwrap().push(2 * i);
             };
             b.stream_callback(0, *s, Box::new(body)).unwrap();
@@ -707,7 +736,7 @@ fn callbacks_run_once_in_order_and_later_work_waits() {
     let inside = Arc::new(AtomicU32::new(0));
     let i = inside.clone();
     run(b, s, 1, move |_| {
-        i.store(1 + u32::from(thread_is_inside_user_code()), SeqCst)
+        i.store(1 + u32::from(inside_user_code()), SeqCst)
     });
     sync(b, s);
     assert_eq!(inside.load(SeqCst), 2);
@@ -715,7 +744,7 @@ fn callbacks_run_once_in_order_and_later_work_waits() {
 
 #[test]
 fn memory_has_a_capacity() {
-    let b = HostBackend::new(HostConfig {
+    let b = HostBackend::new(HostSettings {
         devices: 2,
         threads: 1,
         memory: 1 << 20,
@@ -758,7 +787,7 @@ fn memory_has_a_capacity() {
         );
     }
     // Where the capacity promises more than the system has, the system's refusal is answered.
-    let vast = HostBackend::new(HostConfig {
+    let vast = HostBackend::new(HostSettings {
         devices: 1,
         threads: 1,
         memory: u64::MAX,
@@ -784,7 +813,7 @@ fn memory_has_a_capacity() {
 
 #[test]
 fn freed_memory_is_used_again_in_stream_order() {
-    let b = HostBackend::new(HostConfig {
+    let b = HostBackend::new(HostSettings {
         devices: 1,
         threads: 2,
         memory: 1 << 20,
@@ -835,7 +864,7 @@ fn freed_memory_is_used_again_in_stream_order() {
 
 #[test]
 fn the_pool_gives_way_and_can_be_trimmed() {
-    let b = HostBackend::new(HostConfig {
+    let b = HostBackend::new(HostSettings {
         devices: 1,
         threads: 1,
         memory: 1 << 20,
@@ -867,33 +896,6 @@ fn the_pool_gives_way_and_can_be_trimmed() {
     sync(b, s);
     b.trim(0, 0).unwrap();
     assert_eq!((device.memory.cached(), b.memory(0).unwrap().0), (0, 1 << 20));
-}
-
-#[test]
-fn free_waits_for_the_device() {
-    let b = host(1, 2);
-    let s = normal(b);
-    let a = b.alloc(0, 1 << 20).unwrap();
-    let gate = Gate::default();
-    gate.block(b, s);
-    b.fill(0, s, a, &[1], 1 << 20).unwrap();
-    // Destroyed, with work left: it counts all the same.
-    b.stream_destroy(0, s);
-    let freed = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            b.free(0, a).unwrap();
-            freed.store(true, SeqCst);
-        });
-        gate.reached();
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(!freed.load(SeqCst));
-        gate.open();
-    });
-    let p = b.host_alloc(0, 5000).unwrap();
-    assert_eq!(p.value() % PAGE, 0);
-    b.host_free(0, p).unwrap();
-    assert_eq!(b.host_free(0, p).unwrap_err().status(), Status::InvalidArgument);
 }
 
 #[test]
@@ -1444,7 +1446,16 @@ fn what_host_devices_are_and_are_not() {
         b.host_register(0, addr(&byte), u64::MAX).unwrap_err().status(),
         Status::InvalidArgument
     );
-    assert!(HostBackend::new(HostConfig::default()).is_err());
+    for (devices, threads) in [(0, 1), (1025, 1), (u32::MAX, 1), (1, 4097), (1, u32::MAX)] {
+        let error = HostBackend::new(HostSettings {
+            devices,
+            threads,
+            memory: 0,
+        })
+        .err()
+        .unwrap();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    }
     // Nothing above needed a worker.
     assert!(!b.fork_unsafe());
 }

@@ -56,13 +56,29 @@ impl Buffer {
     }
 }
 
+/// The core that the calling thread runs on; `u16::MAX` if that is not known.
+pub fn current_core() -> u16 {
+    // SAFETY: it only answers a number.
+    u16::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(u16::MAX)
+}
+
+/// Where a worker runs blocks.
+#[derive(Clone, Copy)]
+pub struct Spot {
+    /// The device they belong to.
+    pub device: u32,
+    /// Shared memory of the worker.
+    pub shared: *mut c_void,
+}
+
 /// A kernel, its shape and its arguments.
 pub struct Launch {
     function: HostKernelFn,
     data: u64,
     shape: Shape,
-    device: u32,
-    arg_count: u32,
+    arg_count: u16,
+    /// The core that the launching thread ran on.
+    core: u16,
     args: Buffer,
 }
 
@@ -77,7 +93,7 @@ fn alignment(size: usize) -> usize {
 
 impl Launch {
     /// Copies the arguments.
-    pub fn new(device: u32, kernel: &HostKernel, shape: &Shape, args: Args<'_>) -> Result<Launch> {
+    pub fn new(kernel: &HostKernel, shape: &Shape, args: Args<'_>) -> Result<Launch> {
         let sizes = kernel.arg_sizes();
         if args.is_null() && !sizes.is_empty() {
             return Err(Error::new(
@@ -88,7 +104,17 @@ impl Launch {
                 ),
             ));
         }
-        let table = sizes.len().checked_mul(8).ok_or_else(too_big)?;
+        let arg_count = u16::try_from(sizes.len()).map_err(|_| {
+            Error::new(
+                Status::InvalidArgument,
+                format!(
+                    "the kernel takes {} arguments; the most is {}",
+                    sizes.len(),
+                    u16::MAX
+                ),
+            )
+        })?;
+        let table = sizes.len() * 8;
         let (mut end, mut strictest) = (table, 8);
         for &size in sizes {
             let align = alignment(size);
@@ -140,10 +166,15 @@ impl Launch {
             function: kernel.function(),
             data: kernel.data() as u64,
             shape: *shape,
-            device,
-            arg_count: sizes.len() as u32,
+            arg_count,
+            core: current_core(),
             args: buffer,
         })
+    }
+
+    /// The core that the launching thread ran on.
+    pub fn core(&self) -> u16 {
+        self.core
     }
 
     /// Blocks of the grid.
@@ -163,7 +194,7 @@ impl Launch {
     }
 
     /// Runs blocks from `from` until `to`, asking before each whether to stop. Answers the first not run.
-    pub fn run(&self, from: u64, to: u64, shared: *mut c_void, mut stop: impl FnMut() -> bool) -> u64 {
+    pub fn run(&self, from: u64, to: u64, place: Spot, mut stop: impl FnMut() -> bool) -> u64 {
         let args = match &self.args {
             Buffer::Inline(words) => words.as_ptr().cast::<*mut c_void>(),
             Buffer::Heap(lines) => lines.as_ptr().cast::<*mut c_void>(),
@@ -177,11 +208,11 @@ impl Launch {
             ],
             grid: self.shape.grid,
             block: self.shape.block,
-            device: self.device as i32,
+            device: place.device as i32,
             shared: if self.shape.shared_bytes == 0 {
                 std::ptr::null_mut()
             } else {
-                shared
+                place.shared
             },
             shared_bytes: self.shape.shared_bytes,
         };
@@ -360,9 +391,9 @@ impl Work {
     }
 
     /// Runs units from `from` until `to`, asking before each whether to stop. Answers the first not run.
-    pub fn run(&self, from: u64, to: u64, shared: *mut c_void, mut stop: impl FnMut() -> bool) -> u64 {
+    pub fn run(&self, from: u64, to: u64, place: Spot, mut stop: impl FnMut() -> bool) -> u64 {
         if let Work::Launch(launch) = self {
-            return launch.run(from, to, shared, stop);
+            return launch.run(from, to, place, stop);
         }
         let units = self.units();
         let mut at = from;

@@ -1,0 +1,126 @@
+//! Events. A raw event is the address of an [`Event`] of ours.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::api::{call, CuEvent, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING};
+use super::codes::NOT_READY;
+use super::device::{Device, Relaxed};
+use super::stream::{block_on, capturing, context_for, event_reached, in_capture, native};
+use crate::backend::{Error, EventState, Patience, RawEvent, RawStream, Result, Status};
+
+/// An event, and what the driver does not tell about it.
+#[derive(Debug)]
+pub(super) struct Event {
+    native: CuEvent,
+    timing: bool,
+    /// Its last record became part of a capture. To ask the driver about it then would destroy the capture.
+    captured: AtomicBool,
+}
+
+/// The event behind a raw one.
+#[inline]
+pub(super) fn of<'a>(raw: RawEvent) -> &'a Event {
+    // SAFETY: made by `create`, and by the rules of the trait not destroyed while somebody uses it.
+    unsafe { &*(raw.0 as *const Event) }
+}
+
+impl Event {
+    /// The vendor's handle.
+    pub(super) fn native(&self) -> CuEvent {
+        self.native
+    }
+
+    fn refuse_captured(&self, what: &str) -> Result<()> {
+        if self.captured.load(Ordering::Acquire) {
+            return Err(in_capture(what));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn create(device: &Device, timing: bool) -> Result<RawEvent> {
+    let _here = device.enter()?;
+    let flags = EVENT_BLOCKING_SYNC | if timing { 0 } else { EVENT_DISABLE_TIMING };
+    let mut event = null_mut();
+    // SAFETY: `event` is writable; the context is current.
+    let answer = unsafe { call!(device.api, cuEventCreate(&mut event, flags)) };
+    device.check(answer, || "cannot create an event".into())?;
+    let event = Box::new(Event {
+        native: event,
+        timing,
+        captured: AtomicBool::new(false),
+    });
+    Ok(RawEvent(Box::into_raw(event) as u64))
+}
+
+pub(super) fn destroy(device: &Device, raw: RawEvent) {
+    // SAFETY: made by `create`; the last use is over.
+    let event = unsafe { Box::from_raw(raw.0 as *mut Event) };
+    let _relaxed = Relaxed::enter(device.api);
+    // SAFETY: a live event of ours. Waits already queued keep what they need of it.
+    let _ = unsafe { call!(device.api, cuEventDestroy_v2(event.native)) };
+}
+
+pub(super) fn record(device: &Device, raw: RawEvent, stream: RawStream) -> Result<()> {
+    let event = of(raw);
+    let _context = context_for(device, stream)?;
+    let captured = capturing(device, stream)?;
+    // SAFETY: event and stream are live and of one context.
+    let answer = unsafe { call!(device.api, cuEventRecord(event.native, native(stream))) };
+    device.check(answer, || "cannot record an event".into())?;
+    event.captured.store(captured, Ordering::Release);
+    Ok(())
+}
+
+pub(super) fn wait(device: &Device, stream: RawStream, raw: RawEvent) -> Result<()> {
+    let _context = context_for(device, stream)?;
+    // SAFETY: event and stream are live; they may be of different devices.
+    let answer = unsafe { call!(device.api, cuStreamWaitEvent(native(stream), of(raw).native, 0)) };
+    device.check(answer, || "cannot make a stream wait for an event".into())
+}
+
+pub(super) fn state(device: &Device, raw: RawEvent) -> Result<EventState> {
+    let event = of(raw);
+    event.refuse_captured("a query of an event recorded there")?;
+    Ok(if event_reached(device, event.native)? {
+        EventState::Done
+    } else {
+        EventState::Pending
+    })
+}
+
+pub(super) fn block(device: &Device, raw: RawEvent, patience: Patience) -> Result<bool> {
+    let event = of(raw);
+    event.refuse_captured("a wait for an event recorded there")?;
+    block_on(device, event.native, patience)
+}
+
+pub(super) fn elapsed(device: &Device, start: RawEvent, end: RawEvent) -> Result<f64> {
+    for (event, which) in [(of(start), "start"), (of(end), "end")] {
+        event.refuse_captured("a look at an event recorded there")?;
+        if !event.timing {
+            return Err(Error::new(
+                Status::InvalidArgument,
+                format!("the {which} event was created without timing"),
+            ));
+        }
+    }
+    let mut milliseconds = 0f32;
+    let _relaxed = Relaxed::enter(device.api);
+    // SAFETY: `milliseconds` is writable; both events are live.
+    let answer = unsafe {
+        call!(
+            device.api,
+            cuEventElapsedTime(&mut milliseconds, of(start).native, of(end).native)
+        )
+    };
+    if answer.code == NOT_READY {
+        return Err(Error::new(
+            Status::NotReady,
+            "the events have not been reached yet",
+        ));
+    }
+    device.check(answer, || "cannot ask for the time between two events".into())?;
+    Ok(f64::from(milliseconds) * 1e-3)
+}

@@ -1,0 +1,69 @@
+//! The library as it is shipped: optimized across crates, with the names that programs link and load.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the project.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the project")
+        .to_owned()
+}
+
+/// Builds the shared and the static library and answers the folder they are in.
+///
+/// One crate type at a time: together with an `rlib`, as `cargo build` makes it, cargo leaves link-time optimization
+/// out, and calls then cost twice as much.
+pub fn build() -> Result<PathBuf, String> {
+    let root = root();
+    for kind in ["staticlib", "cdylib"] {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(&cargo)
+            .current_dir(&root)
+            .args([
+                "rustc",
+                "--quiet",
+                "--release",
+                "--package",
+                "taskgpu",
+                "--lib",
+                "--crate-type",
+                kind,
+            ])
+            .status()
+            .map_err(|error| format!("{}: {error}", cargo.to_string_lossy()))?;
+        if !status.success() {
+            return Err(format!("the {kind} did not build"));
+        }
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let folder = target.join("release");
+    link_soname(&folder)?;
+    Ok(folder)
+}
+
+/// Programs ask the loader for the SONAME; cargo writes only the plain name.
+fn link_soname(folder: &Path) -> Result<(), String> {
+    let soname = folder.join(soname());
+    match std::fs::remove_file(&soname) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", soname.display()))
+        }
+        _ => {}
+    }
+    std::os::unix::fs::symlink("libtaskgpu.so", &soname)
+        .map_err(|error| format!("{}: {error}", soname.display()))
+}
+
+/// The name in the shared library that the loader looks for.
+pub fn soname() -> String {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
+    let version = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("version = \""))
+        .unwrap_or("0.0.0");
+    let minor: Vec<&str> = version.split('.').take(2).collect();
+    format!("libtaskgpu.so.{}", minor.join("."))
+}
