@@ -1459,3 +1459,20 @@ fn what_host_devices_are_and_are_not() {
     // Nothing above needed a worker.
     assert!(!b.fork_unsafe());
 }
+
+#[test]
+fn a_stream_imported_twice_outlives_its_first_import_and_its_original() {
+    let b = host(1, 1);
+    let original = normal(b);
+    let native = b.stream_native(0, original).unwrap();
+    // SAFETY: a live stream of this backend.
+    let handle = unsafe { NativeHandle::from_caller(native) };
+    let first = b.stream_import(0, handle).unwrap().raw;
+    let second = b.stream_import(0, handle).unwrap().raw;
+    assert_eq!(first, second);
+    b.stream_destroy(0, first);
+    b.stream_destroy(0, original);
+    sync(b, second);
+    b.stream_destroy(0, second);
+    assert!(b.stream_import(0, handle).is_err());
+}
