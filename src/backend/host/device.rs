@@ -19,7 +19,6 @@ pub struct Device {
     pub memory: Memory,
     /// Every stream that exists, by address, destroyed ones with work left included.
     streams: Mutex<HashMap<usize, Weak<Stream>>>,
-    /// Streams kept alive by an import.
     /// Imported streams, and how often each was imported.
     imports: Mutex<HashMap<usize, (Arc<Stream>, usize)>>,
     legacy: OnceLock<Arc<Stream>>,

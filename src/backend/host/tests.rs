@@ -1227,7 +1227,8 @@ fn streams_are_imported_by_their_native_handle() {
     assert!(!b.stream_idle(0, one.raw).unwrap());
     gate.open();
     sync(b, one.raw);
-    // Forgetting the import leaves the stream alone.
+    // Forgetting both imports leaves the stream alone.
+    b.stream_destroy(0, one.raw);
     b.stream_destroy(0, one.raw);
     run(b, s, 1, |_| {});
     sync(b, s);
