@@ -6,6 +6,7 @@
  *         begin(argc, argv);
  *         AS_CHILD(scenario);        // run instead of the tests when the program was started by CHECK_CHILD(scenario, ...)
  *         RUN(what_must_hold);
+ *         RUN_IN_CHILD(what_else, "TASKGPU_HOST_THREADS=1");
  *         return end();
  *     }
  *
@@ -108,7 +109,25 @@ HELPER int end(void) {
     return 0;
 }
 
-#define RUN(test) (running_ = #test, test(), passed_++, (void)printf("ok %s\n", #test))
+#define RUN(test) \
+    do { \
+        if (child_) break; \
+        running_ = #test; \
+        test(); \
+        passed_++; \
+        printf("ok %s\n", #test); \
+    } while (0)
+
+/* The same in a process of its own, with the variables set as listed. */
+#define RUN_IN_CHILD(test, ...) \
+    do { \
+        AS_CHILD(test); \
+        if (child_) break; \
+        running_ = #test; \
+        CHECK_CHILD(test, __VA_ARGS__); \
+        passed_++; \
+        printf("ok %s\n", #test); \
+    } while (0)
 
 #define AS_CHILD(scenario) \
     do { \

@@ -163,7 +163,7 @@ static void a_device_that_does_not_exist_is_refused_by_every_call(void) {
         CHECK_EQ(a, 77), CHECK_EQ(b, 77), CHECK_EQ(yes, 77);
         CHECK_SAME(s, 77);
         CHECK_EQ(info.name[0], 0), CHECK_EQ(kernel_info.max_threads_per_block, 0);
-        for (size_t j = 0; j < 8; j++) CHECK_EQ(scope.opaque[j], UINT64_C(0x4d4d4d4d4d4d4d4d));
+        for (size_t j = 0; j < sizeof scope.opaque / sizeof *scope.opaque; j++) CHECK_EQ(scope.opaque[j], UINT64_C(0x4d4d4d4d4d4d4d4d));
     }
     on_a_thread(starts_on, &(tgpu_device){0}); /* the default has not moved */
     CHECK_OK(tgpu_kernel_destroy(k));

@@ -151,7 +151,7 @@ static void visible_devices_picks_and_orders(void) {
     CHECK_CHILD(device_2_then_device_0, reversed); /* as the vendors' tools print it */
 }
 
-static void a_mebibyte_each(void) {
+static void host_memory_sets_what_each_device_has(void) {
     uint64_t free_bytes, total;
     for (tgpu_device d = 0; d < 4; d++) {
         CHECK_OK(tgpu_device_memory(d, &free_bytes, &total));
@@ -159,10 +159,6 @@ static void a_mebibyte_each(void) {
         CHECK_EQ(free_bytes, total);
         CHECK_EQ(info_of(d).total_memory, total);
     }
-}
-
-static void host_memory_sets_what_each_device_has(void) {
-    CHECK_CHILD(a_mebibyte_each, "TASKGPU_HOST_MEMORY=1048576");
 }
 
 static void policy_is(int32_t must) {
@@ -196,7 +192,7 @@ static void wait_sets_what_tasks_start_with(void) {
     CHECK_CHILD(tasks_wait_by_themselves, "TASKGPU_WAIT");
 }
 
-static void one_worker(void) {
+static void host_threads_sets_how_many_run_kernels(void) {
     struct gate gate = GATE;
     struct notes notes = {0};
     tgpu_stream s = stream_on(1);
@@ -211,20 +207,12 @@ static void one_worker(void) {
     CHECK_OK(tgpu_synchronize());
 }
 
-static void host_threads_sets_how_many_run_kernels(void) {
-    CHECK_CHILD(one_worker, "TASKGPU_HOST_THREADS=1");
-}
-
-static void changed_later(void) {
+static void variables_are_read_once(void) {
     CHECK_EQ(count_devices(), 4);
     setenv("TASKGPU_HOST_DEVICES", "nonsense", 1);
     setenv("TASKGPU_BACKENDS", "hip", 1);
     CHECK_EQ(count_devices(), 4);
     CHECK_OK(tgpu_device_set(3));
-}
-
-static void variables_are_read_once(void) {
-    CHECK_CHILD(changed_later, AS_IT_IS);
 }
 
 int main(int argc, char **argv) {
@@ -234,20 +222,17 @@ int main(int argc, char **argv) {
     AS_CHILD(one_device);
     AS_CHILD(sixteen_devices);
     AS_CHILD(device_2_then_device_0);
-    AS_CHILD(a_mebibyte_each);
     AS_CHILD(tasks_spin);
     AS_CHILD(tasks_block);
     AS_CHILD(tasks_wait_by_themselves);
-    AS_CHILD(one_worker);
-    AS_CHILD(changed_later);
     RUN(F11_nonsense_in_a_variable_is_answered_by_every_call);
     RUN(a_value_that_is_no_text_is_answered_too);
     RUN(an_empty_variable_is_as_good_as_none);
     RUN(host_devices_sets_how_many_there_are);
     RUN(visible_devices_picks_and_orders);
-    RUN(host_memory_sets_what_each_device_has);
+    RUN_IN_CHILD(host_memory_sets_what_each_device_has, "TASKGPU_HOST_MEMORY=1048576");
     RUN(wait_sets_what_tasks_start_with);
-    RUN(host_threads_sets_how_many_run_kernels);
-    RUN(variables_are_read_once);
+    RUN_IN_CHILD(host_threads_sets_how_many_run_kernels, "TASKGPU_HOST_THREADS=1");
+    RUN_IN_CHILD(variables_are_read_once, AS_IT_IS);
     return end();
 }

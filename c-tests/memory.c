@@ -564,7 +564,9 @@ static void registering_refuses_what_overlaps(void) {
     CHECK_OK(tgpu_free(device));
 }
 
-/* ---- out of memory: children with 1 MiB for each device */
+/* ---- out of memory: in processes with 1 MiB for each device */
+
+#define LITTLE_MEMORY "TASKGPU_HOST_MEMORY=1048576"
 
 static int hook_calls;
 static tgpu_device hook_device;
@@ -727,17 +729,6 @@ static void F32_many_threads_that_run_out_do_not_block_each_other(void) {
     CHECK_OK(tgpu_free(all));
 }
 
-#define WITH_LITTLE_MEMORY(scenario) CHECK_CHILD(scenario, "TASKGPU_HOST_MEMORY=1048576")
-
-static void F32_with_little_memory(void) {
-    WITH_LITTLE_MEMORY(F32_running_out_is_answered_and_harmless);
-    WITH_LITTLE_MEMORY(F32_the_hook_is_called_once_and_may_help);
-    WITH_LITTLE_MEMORY(F32_a_hook_may_allocate_and_does_not_call_itself);
-    WITH_LITTLE_MEMORY(memory_on_its_way_back_is_waited_for);
-    WITH_LITTLE_MEMORY(pieces_that_the_pool_holds_do_not_stand_in_the_way);
-    WITH_LITTLE_MEMORY(F32_many_threads_that_run_out_do_not_block_each_other);
-}
-
 /* ---- many threads */
 
 static void *launches_and_frees(void *data) {
@@ -769,12 +760,6 @@ static void F30_launches_and_ordered_frees_of_many_threads_do_not_deadlock(void)
 
 int main(int argc, char **argv) {
     begin(argc, argv);
-    AS_CHILD(F32_running_out_is_answered_and_harmless);
-    AS_CHILD(F32_the_hook_is_called_once_and_may_help);
-    AS_CHILD(F32_a_hook_may_allocate_and_does_not_call_itself);
-    AS_CHILD(memory_on_its_way_back_is_waited_for);
-    AS_CHILD(pieces_that_the_pool_holds_do_not_stand_in_the_way);
-    AS_CHILD(F32_many_threads_that_run_out_do_not_block_each_other);
     RUN(memory_is_aligned_and_does_not_overlap);
     RUN(no_bytes_are_null_and_fine);
     RUN(F31_what_is_too_large_is_out_of_memory_and_never_a_null_pointer);
@@ -800,7 +785,12 @@ int main(int argc, char **argv) {
     RUN(null_and_foreign_pointers_are_refused);
     RUN(pattern_sizes_and_alignments_that_make_no_sense_are_refused);
     RUN(registering_refuses_what_overlaps);
-    RUN(F32_with_little_memory);
+    RUN_IN_CHILD(F32_running_out_is_answered_and_harmless, LITTLE_MEMORY);
+    RUN_IN_CHILD(F32_the_hook_is_called_once_and_may_help, LITTLE_MEMORY);
+    RUN_IN_CHILD(F32_a_hook_may_allocate_and_does_not_call_itself, LITTLE_MEMORY);
+    RUN_IN_CHILD(memory_on_its_way_back_is_waited_for, LITTLE_MEMORY);
+    RUN_IN_CHILD(pieces_that_the_pool_holds_do_not_stand_in_the_way, LITTLE_MEMORY);
+    RUN_IN_CHILD(F32_many_threads_that_run_out_do_not_block_each_other, LITTLE_MEMORY);
     RUN(F30_launches_and_ordered_frees_of_many_threads_do_not_deadlock);
     return end();
 }

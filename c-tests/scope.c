@@ -1,6 +1,8 @@
 /* Scopes: a device or stream for a while, then exactly what was before. */
 #include "work.h"
 
+enum { WORDS = sizeof(tgpu_scope) / sizeof(uint64_t) };
+
 static tgpu_scope enter_device(tgpu_device d) {
     tgpu_scope scope;
     CHECK_OK(tgpu_scope_enter_device(d, &scope));
@@ -175,7 +177,7 @@ static void *leaves_it_there(void *data) {
 }
 
 static void F07_a_scope_moves_with_its_task(void) {
-    struct moving m = {NULL, {{0}}, stream_on(2)};
+    struct moving m = {.stream = stream_on(2)};
     CHECK_OK(tgpu_task_create(NULL, &m.task));
     CHECK_OK(tgpu_task_swap(m.task, NULL));
     m.scope = enter_stream(m.stream);
@@ -198,7 +200,7 @@ static void a_failed_enter_changes_nothing(void) {
     CHECK_REFUSED(tgpu_scope_enter_stream(dead, &scope), TGPU_ERROR_INVALID_HANDLE, HEX(dead));
     CHECK_REFUSED(tgpu_scope_enter_device(2, NULL), TGPU_ERROR_INVALID_ARGUMENT, "NULL");
     CHECK_REFUSED(tgpu_scope_enter_stream(NULL, NULL), TGPU_ERROR_INVALID_ARGUMENT, "NULL");
-    for (int i = 0; i < 8; i++) CHECK_EQ(scope.opaque[i], UINT64_C(0x5a5a5a5a5a5a5a5a));
+    for (int i = 0; i < WORDS; i++) CHECK_EQ(scope.opaque[i], UINT64_C(0x5a5a5a5a5a5a5a5a));
     CHECK_STATE(before);
     CHECK_OK(tgpu_scope_leave(outer)); /* still the innermost one */
     CHECK_EQ(device_now(), 0);
@@ -215,7 +217,7 @@ static void bytes_that_are_no_scope_are_answered(void) {
 }
 
 static void a_damaged_scope_is_answered_and_the_task_goes_on(void) {
-    for (int word = 0; word < 8; word++)
+    for (int word = 0; word < WORDS; word++)
         for (int bit = 0; bit < 64; bit++) {
             tgpu_scope scope = enter_device(1), damaged = scope;
             damaged.opaque[word] ^= UINT64_C(1) << bit;
