@@ -137,7 +137,10 @@ extern "C" fn after_fork() {
 
 extern "C" fn at_exit() {
     EXITING.store(true, Ordering::SeqCst);
-    backend::park_for_exit();
+    // A fork's child has no workers, and its locks may have been taken by threads that stayed with the parent.
+    if !forked() {
+        backend::park_for_exit();
+    }
 }
 
 fn search() -> Probe {
