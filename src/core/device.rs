@@ -75,7 +75,10 @@ impl Device {
 
     pub(crate) fn info(&self) -> Result<&DeviceInfo> {
         self.info
-            .get_or_try_init(|| self.backend.device_info(self.ordinal))
+            .get_or_try_init(|| {
+                let _uncut = registry::uncut();
+                self.backend.device_info(self.ordinal)
+            })
             .map_err(|e| self.concern(e))
     }
 
@@ -85,6 +88,7 @@ impl Device {
         if self.opened.get().is_some() {
             return self.usable();
         }
+        registry::used();
         self.opened
             .get_or_try_init(|| self.backend.open(self.ordinal))
             .map_err(|e| self.concern(e))?;

@@ -16,6 +16,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
+use super::registry;
 use crate::backend::{Error, Result, Status};
 
 /// What a handle names.
@@ -194,6 +195,9 @@ impl<B: Default> Table<B> {
 
     /// Takes a slot out of the free list. Its handle becomes valid with [`publish`](Table::publish).
     pub(crate) fn take(&'static self) -> Result<&'static Slot<B>> {
+        if self.kind != Kind::Task {
+            registry::used();
+        }
         let mut free = self.free.lock();
         let index = match free.slots.pop() {
             Some(index) => u64::from(index),

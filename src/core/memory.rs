@@ -594,6 +594,7 @@ pub fn trim(index: i32, keep: u64) -> Result<()> {
 /// Adds a function that is asked to give memory up (device index, bytes needed) when it has run out.
 pub fn reclaim_hook_add(hook: Box<dyn Fn(u32, u64) + Send + Sync>) -> Result<()> {
     task::allowed()?;
+    registry::used();
     HOOKS.lock().push(Arc::from(hook));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The process: which backends there are, the device list, and the life around it (fork, exit).
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use once_cell::sync::OnceCell;
 
@@ -46,12 +46,16 @@ struct Probe {
 }
 
 static PROBE: OnceCell<Probe> = OnceCell::new();
-/// A search has begun; a child forked in the middle of it finds it never finished.
-static PROBING: AtomicBool = AtomicBool::new(false);
+/// The handler of forks is installed.
+static HOOKED: AtomicBool = AtomicBool::new(false);
 /// The process is a fork's child and the runtime stayed with the parent.
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// A helper thread of the core runs, which a fork's child would lack.
 static HELPERS: AtomicBool = AtomicBool::new(false);
+/// Something was made: locks have been taken that a fork may find taken.
+static USED: AtomicBool = AtomicBool::new(false);
+/// Threads inside an [`Uncut`] section.
+static BUSY: AtomicU32 = AtomicU32::new(0);
 static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// The runtime, brought up by the first call that needs it.
@@ -82,13 +86,18 @@ fn probe() -> Result<&'static Probe> {
     if forked() {
         return Err(forked_error());
     }
-    Ok(PROBE.get_or_init(|| {
-        PROBING.store(true, Ordering::SeqCst);
+    if let Some(probe) = PROBE.get() {
+        return Ok(probe);
+    }
+    // Before anything that a fork could cut in two. Several threads may come here; one handler or more is the same.
+    if !HOOKED.load(Ordering::SeqCst) {
         os::at_fork_child(after_fork);
+        HOOKED.store(true, Ordering::SeqCst);
+    }
+    let _uncut = uncut();
+    Ok(PROBE.get_or_init(|| {
         os::at_exit(at_exit);
-        let probe = search();
-        PROBING.store(false, Ordering::SeqCst);
-        probe
+        search()
     }))
 }
 
@@ -121,8 +130,33 @@ pub(crate) fn helpers_started() {
     HELPERS.store(true, Ordering::SeqCst);
 }
 
+/// Says that more is being done than asking questions.
+#[inline]
+pub(crate) fn used() {
+    if !USED.load(Ordering::Relaxed) {
+        USED.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A short section of a thread that may go on while another one forks, in calls that only ask questions.
+pub(crate) struct Uncut(());
+
+pub(crate) fn uncut() -> Uncut {
+    BUSY.fetch_add(1, Ordering::SeqCst);
+    Uncut(())
+}
+
+impl Drop for Uncut {
+    fn drop(&mut self) {
+        BUSY.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 extern "C" fn after_fork() {
-    let live = PROBING.load(Ordering::SeqCst)
+    // Threads that the child lacks may have been in the middle of a call, with locks held or waiting for one.
+    let others = task::forget_other_threads();
+    let cut = BUSY.swap(0, Ordering::SeqCst) > 0 || others && USED.load(Ordering::SeqCst);
+    let live = cut
         || HELPERS.load(Ordering::SeqCst)
         || PROBE
             .get()

@@ -5,7 +5,7 @@
 //! memory costs. Tasks live in the slots of a table and are used again, never freed.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
@@ -75,6 +75,8 @@ type TaskSlot = Slot<Task>;
 
 static TASKS: Table<Task> = Table::new(Kind::Task);
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
+/// Threads that have a task of their own.
+static THREADS: AtomicU32 = AtomicU32::new(0);
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 static THREAD_EXIT: os::ThreadExit = os::ThreadExit::new(thread_exit);
 
@@ -166,7 +168,9 @@ pub(crate) fn outside() -> Result<()> {
 fn arrive() -> Result<Here> {
     outside()?;
     runtime()?;
+    let _uncut = registry::uncut();
     let own = TASKS.take()?;
+    THREADS.fetch_add(1, Ordering::SeqCst);
     let thread = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
     own.body.reset(runtime()?.environment.wait);
     own.body.owner.store(thread, Ordering::Relaxed);
@@ -205,12 +209,20 @@ extern "C" fn thread_exit() {
     if registry::forked() || registry::exiting() {
         return;
     }
+    let _uncut = registry::uncut();
     let thread = own.body.owner.load(Ordering::Relaxed);
     if !std::ptr::eq(task, own) {
         let_go(task, thread);
     }
     own.end(own.handle());
     finish(own);
+    THREADS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// In a fork's child: this is the only thread now. True if others had tasks.
+pub(crate) fn forget_other_threads() -> bool {
+    let own = u32::from(HERE.get().is_some());
+    THREADS.swap(own, Ordering::SeqCst) > own
 }
 
 /// Makes a task nobody's current one, and ends it if its handle was destroyed meanwhile.
@@ -411,6 +423,7 @@ impl Task {
 /// Makes a task that is current nowhere.
 pub fn create(options: TaskOptions) -> Result<TaskHandle> {
     let creator = here()?;
+    registry::used();
     let mut order = Vec::new();
     if options.inherit_order {
         for (device, handle) in creator.current_streams() {
