@@ -71,7 +71,7 @@ static void *check_all_garbage(void *data) {
     (void)data;
     for (int kind = 0; kind < KINDS; kind++) {
         void *const garbage[] = {(void *)1, (void *)2, (void *)0xdead, (void *)0xdeadbeef, (void *)UINTPTR_MAX, (void *)(UINTPTR_MAX / 2), memory,
-            &local, (void *)check_all_garbage, (void *)(UINTPTR_MAX << 48), (void *)(UINTPTR_MAX << 12), (void *)INTPTR_MIN};
+            &local, (void *)(uintptr_t)check_all_garbage, (void *)(UINTPTR_MAX << 48), (void *)(UINTPTR_MAX << 12), (void *)INTPTR_MIN};
         for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) check_garbage(kind, garbage[i]);
     }
     return NULL;

@@ -106,6 +106,8 @@ HELPER void note(tgpu_stream s, struct notes *notes, int value) {
 #define CHECK_NOTES(notes, ...) \
     check_notes_(notes, sizeof((int[]){__VA_ARGS__}) / sizeof(int), (const int[]){__VA_ARGS__}, __FILE__, __LINE__)
 
+#define CHECK_NO_NOTES(notes) check_notes_(notes, 0, NULL, __FILE__, __LINE__)
+
 HELPER void check_notes_(struct notes *notes, size_t count, const int *values, const char *file, int line) {
     int same = (size_t)atomic_load(&notes->count) == count;
     for (size_t i = 0; same && i < count; i++) same = notes->values[i] == values[i];

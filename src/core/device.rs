@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
 
+use super::reaper::{self, Remains};
 use super::registry::{self, runtime, Runtime};
 use super::stream::{Stream, StreamKind};
 use super::sync::{self, Predictor};
@@ -232,6 +233,9 @@ impl Device {
         };
         drop(waiting);
         self.pool.made.fetch_sub(surplus.len() as u32, Ordering::Relaxed);
+        for stream in surplus {
+            reaper::leave(Remains::Stream(stream));
+        }
         chosen
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::SegQueue;
 use once_cell::sync::OnceCell;
 
-use crate::backend::{os, Addr, Fence, RawEvent, RawModule, RawStream, Status};
+use crate::backend::{os, Addr, Error, Fence, RawEvent, RawModule, RawStream, Result, Status};
 
 use super::device::{self, Device};
 use super::event::Recorded;
@@ -19,8 +19,10 @@ use super::stream::Stream;
 
 /// Something to take apart.
 pub(crate) enum Remains {
-    /// Destroyed once it is idle.
-    Stream { device: &'static Device, raw: RawStream },
+    /// Destroyed once it is idle. Kept whole until then, since its work may use what is left meanwhile.
+    Stream(Arc<Stream>),
+    /// The same after its last user has gone.
+    RawStream { device: &'static Device, raw: RawStream },
     /// Destroyed at once: waits queued for it still happen.
     Event { device: &'static Device, raw: RawEvent },
     /// Unloaded once everything queued on the device now has passed.
@@ -135,72 +137,114 @@ fn run() {
 /// Remains and the points they wait for.
 struct Pending {
     remains: Option<Remains>,
-    fences: Vec<(Arc<Stream>, Fence)>,
-    /// Streams that somebody is capturing: they take no fence before the capture has ended.
-    unfenced: Vec<Arc<Stream>>,
+    /// Streams that have not been marked yet: one that somebody is capturing takes no mark.
+    unmarked: Vec<Arc<Stream>>,
+    marks: Vec<Mark>,
+}
+
+/// The point that a stream had reached in its queue when the reaper looked.
+enum Mark {
+    Fence(Arc<Stream>, Fence),
+    /// On a stream that its owner may destroy at any moment, an event of our own.
+    Event(Arc<Recorded>),
+}
+
+impl Mark {
+    fn new(stream: &Arc<Stream>) -> Result<Mark> {
+        let Device { backend, ordinal, .. } = *stream.device;
+        match stream.is_ours() {
+            true => Ok(Mark::Fence(
+                Arc::clone(stream),
+                backend.fence(ordinal, stream.raw)?,
+            )),
+            false if backend.stream_capturing(ordinal, stream.raw)? => {
+                Err(Error::new(Status::Capturing, "the stream is being captured"))
+            }
+            false => Ok(Mark::Event(stream.record()?)),
+        }
+    }
+
+    /// True when it has been passed and given back.
+    fn passed(&mut self) -> bool {
+        match self {
+            Mark::Event(recorded) => passed(recorded.done()),
+            Mark::Fence(stream, fence) => passed(stream.device.backend.fence_reached(fence)),
+        }
+    }
+
+    fn give_back(self) {
+        if let Mark::Fence(stream, fence) = self {
+            stream.device.backend.fence_drop(fence);
+        }
+    }
+}
+
+/// True for work that has passed, and for work that will not get any further: on a lost device nothing runs.
+fn passed(state: Result<bool>) -> bool {
+    state.unwrap_or_else(|error| error.status() != Status::Capturing)
 }
 
 impl Pending {
     fn new(remains: Remains) -> Pending {
-        let unfenced = match &remains {
-            Remains::Stream { .. } | Remains::Event { .. } => Vec::new(),
+        let unmarked = match &remains {
+            Remains::Stream(_) | Remains::RawStream { .. } | Remains::Event { .. } => Vec::new(),
             Remains::Module { device, .. } | Remains::Memory { device, .. } => streams(device),
             Remains::HostMemory { .. } => device::all().iter().flat_map(streams).collect(),
         };
         Pending {
             remains: Some(remains),
-            fences: Vec::new(),
-            unfenced,
+            unmarked,
+            marks: Vec::new(),
         }
     }
 
     /// Takes the remains apart if that does not have to wait. True when done.
     fn try_finish(&mut self) -> bool {
-        let fences = &mut self.fences;
-        self.unfenced.retain(
-            |stream| match stream.device.backend.fence(stream.device.ordinal, stream.raw) {
-                Ok(fence) => {
-                    fences.push((Arc::clone(stream), fence));
-                    false
-                }
-                Err(error) => error.status() == Status::Capturing,
-            },
-        );
-        let mut waiting = Vec::new();
-        for (stream, mut fence) in self.fences.drain(..) {
-            let backend = stream.device.backend;
-            // A fence in error will not get any further: the device is lost, and nothing runs on it.
-            match backend.fence_reached(&mut fence) {
-                Ok(false) => waiting.push((stream, fence)),
-                Ok(true) | Err(_) => backend.fence_drop(fence),
+        let marks = &mut self.marks;
+        self.unmarked.retain(|stream| match Mark::new(stream) {
+            Ok(mark) => {
+                marks.push(mark);
+                false
             }
-        }
-        self.fences = waiting;
-        if !self.fences.is_empty() || !self.unfenced.is_empty() {
+            Err(error) => error.status() == Status::Capturing,
+        });
+        let (done, waiting) = self
+            .marks
+            .drain(..)
+            .map(|mut mark| (mark.passed(), mark))
+            .partition::<Vec<_>, _>(|m| m.0);
+        done.into_iter().for_each(|(_, mark)| mark.give_back());
+        self.marks = waiting.into_iter().map(|(_, mark)| mark).collect();
+        if !self.marks.is_empty() || !self.unmarked.is_empty() {
             return false;
         }
-        if let Some(Remains::Stream { device, raw }) = self.remains {
-            if matches!(device.backend.stream_idle(device.ordinal, raw), Ok(false)) {
-                return false;
+        let ready = match &self.remains {
+            Some(Remains::Stream(stream)) => passed(
+                stream
+                    .device
+                    .backend
+                    .stream_idle(stream.device.ordinal, stream.raw),
+            ),
+            Some(Remains::RawStream { device, raw }) => {
+                passed(device.backend.stream_idle(device.ordinal, *raw))
+            }
+            Some(Remains::Memory {
+                after: Some(recorded),
+                ..
+            }) => passed(recorded.done()),
+            _ => true,
+        };
+        if ready {
+            if let Some(remains) = self.remains.take() {
+                finish(remains);
             }
         }
-        if let Some(Remains::Memory {
-            after: Some(recorded),
-            ..
-        }) = &self.remains
-        {
-            if matches!(recorded.done(), Ok(false)) {
-                return false;
-            }
-        }
-        if let Some(remains) = self.remains.take() {
-            finish(remains);
-        }
-        true
+        ready
     }
 }
 
-/// The streams whose work, as queued now, may use what is left.
+/// The streams whose work, as queued now, may use what is left. Streams that were destroyed are among them until
+/// their own work has passed.
 fn streams(device: &'static Device) -> Vec<Arc<Stream>> {
     match device.is_open() {
         true => device.streams(),
@@ -211,7 +255,9 @@ fn streams(device: &'static Device) -> Vec<Arc<Stream>> {
 fn finish(remains: Remains) {
     // Failures have nobody to tell: the object is gone for its owner, and a lost device takes all it had with it.
     match remains {
-        Remains::Stream { device, raw } => device.backend.stream_destroy(device.ordinal, raw),
+        // Its last user destroys it, here or in a call that still runs.
+        Remains::Stream(stream) => drop(stream),
+        Remains::RawStream { device, raw } => device.backend.stream_destroy(device.ordinal, raw),
         Remains::Event { device, raw } => device.backend.event_destroy(device.ordinal, raw),
         Remains::Module { device, raw } => device.backend.module_destroy(device.ordinal, raw),
         Remains::Memory { device, addr, .. } => drop(device.backend.free(device.ordinal, addr)),

@@ -80,6 +80,11 @@ impl Stream {
         self.device.concern(error).on_stream(self.id)
     }
 
+    /// False for a stream that somebody else made and may destroy.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.kind != StreamKind::Imported
+    }
+
     pub(crate) fn launched(&self, kernel: u64) {
         self.last_kernel.store(kernel, Ordering::Relaxed);
     }
@@ -146,7 +151,7 @@ impl Drop for Stream {
             }
             StreamKind::Imported => {}
             StreamKind::Leased | StreamKind::Owned => {
-                reaper::leave(Remains::Stream {
+                reaper::leave(Remains::RawStream {
                     device: self.device,
                     raw: self.raw,
                 });
@@ -290,7 +295,12 @@ pub fn destroy(handle: StreamHandle) -> Result<()> {
         .on_stream(stream.id));
     }
     match STREAMS.remove(handle.bits()) {
-        Some(_) => Ok(()),
+        Some(stream) => {
+            if stream.is_ours() {
+                reaper::leave(Remains::Stream(stream));
+            }
+            Ok(())
+        }
         None => Err(STREAMS.invalid(handle.bits())),
     }
 }

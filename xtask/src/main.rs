@@ -5,11 +5,14 @@ mod demo;
 mod header;
 mod library;
 mod symbols;
+mod test;
+mod tools;
 
 use std::process::ExitCode;
 
 const COMMANDS: &str = "commands:
   build             build the shared and the static library for release, and print where they are
+  test              check everything; --only NAME: the C and C++ programs named like that
   demo [FILE]       run the examples on host devices, the second one on FILE
   header            write include/taskgpu.h from src/capi
   header --check    compare it instead, and compile it under every C and C++ standard
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
         ["demo", ref rest @ ..] => demo::run(rest),
         ["bench", ref rest @ ..] => bench::run(rest),
         ["build"] => library::build().map(|folder| println!("{}", folder.display())),
+        ["test", ref rest @ ..] => test::run(rest),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),
     };

@@ -19,8 +19,8 @@ pub struct Device {
     pub memory: Memory,
     /// Every stream that exists, by address, destroyed ones with work left included.
     streams: Mutex<HashMap<usize, Weak<Stream>>>,
-    /// Streams kept alive by an import.
-    imports: Mutex<HashMap<usize, Arc<Stream>>>,
+    /// Imported streams, and how often each was imported.
+    imports: Mutex<HashMap<usize, (Arc<Stream>, usize)>>,
     legacy: OnceLock<Arc<Stream>>,
 }
 
@@ -79,15 +79,22 @@ impl Device {
         };
         let address = Arc::as_ptr(&stream) as usize;
         let priority = stream.priority();
-        self.imports.lock().insert(address, stream);
+        self.imports.lock().entry(address).or_insert((stream, 0)).1 += 1;
         Some((RawStream(address as u64 | IMPORTED), priority))
     }
 
     /// Destroys a created stream or forgets an imported one. Queued work keeps what it needs.
     pub fn destroy(&self, raw: RawStream) {
         if raw.0 & IMPORTED != 0 {
-            let forgotten = self.imports.lock().remove(&((raw.0 & !IMPORTED) as usize));
+            let address = (raw.0 & !IMPORTED) as usize;
+            let mut imports = self.imports.lock();
+            let last = imports.get_mut(&address).is_some_and(|(_, count)| {
+                *count -= 1;
+                *count == 0
+            });
+            let forgotten = last.then(|| imports.remove(&address));
             // Outside the lock: the last one takes the stream off the books.
+            drop(imports);
             drop(forgotten);
         } else if let Some(lent) = lend(raw) {
             lent.unname();

@@ -1227,7 +1227,8 @@ fn streams_are_imported_by_their_native_handle() {
     assert!(!b.stream_idle(0, one.raw).unwrap());
     gate.open();
     sync(b, one.raw);
-    // Forgetting the import leaves the stream alone.
+    // Forgetting both imports leaves the stream alone.
+    b.stream_destroy(0, one.raw);
     b.stream_destroy(0, one.raw);
     run(b, s, 1, |_| {});
     sync(b, s);
@@ -1458,4 +1459,21 @@ fn what_host_devices_are_and_are_not() {
     }
     // Nothing above needed a worker.
     assert!(!b.fork_unsafe());
+}
+
+#[test]
+fn a_stream_imported_twice_outlives_its_first_import_and_its_original() {
+    let b = host(1, 1);
+    let original = normal(b);
+    let native = b.stream_native(0, original).unwrap();
+    // SAFETY: a live stream of this backend.
+    let handle = unsafe { NativeHandle::from_caller(native) };
+    let first = b.stream_import(0, handle).unwrap().raw;
+    let second = b.stream_import(0, handle).unwrap().raw;
+    assert_eq!(first, second);
+    b.stream_destroy(0, first);
+    b.stream_destroy(0, original);
+    sync(b, second);
+    b.stream_destroy(0, second);
+    assert!(b.stream_import(0, handle).is_err());
 }
