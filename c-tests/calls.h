@@ -190,6 +190,13 @@ HELPER void check_what_needs_no_runtime(void) {
     CHECK_OK(tgpu_error_text(NULL, 0, &needed));
 }
 
+HELPER int null_device(void) {
+    static int fd = -1;
+    if (fd < 0) fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) FAIL("/dev/null: %s", strerror(errno));
+    return fd;
+}
+
 /* One of each, on the current device. */
 HELPER struct objects make_objects(void) {
     struct objects o;
@@ -205,7 +212,7 @@ HELPER struct objects make_objects(void) {
     o.registered = aligned_alloc(4096, 4096);
     CHECK_OK(tgpu_host_register(o.registered, 4096));
     CHECK_OK(tgpu_stream_synchronize(o.stream));
-    o.fd = 1;
+    o.fd = null_device();
     return o;
 }
 
@@ -215,7 +222,7 @@ HELPER struct objects no_objects(void) {
     struct objects o;
     memset(&o, 0, sizeof o);
     o.memory = o.pinned = memory;
-    o.fd = 1;
+    o.fd = null_device();
     return o;
 }
 
