@@ -42,6 +42,7 @@ static void load_a_second_copy(void) {
 #define LOOK_UP_(member) *(void **)&other.member = look_up(handle, "tgpu_" #member)
     LOOK_UP_(device_set), LOOK_UP_(device_get), LOOK_UP_(stream_create), LOOK_UP_(stream_query), LOOK_UP_(stream_destroy);
     LOOK_UP_(event_create), LOOK_UP_(event_query), LOOK_UP_(event_destroy), LOOK_UP_(task_create), LOOK_UP_(task_swap);
+    LOOK_UP_(task_destroy), LOOK_UP_(malloc), LOOK_UP_(free), LOOK_UP_(synchronize);
     CHECK(other.device_set != tgpu_device_set);
 }
 

@@ -118,7 +118,7 @@ static void closing_it_while_it_is_in_use_is_harmless(void) {
     void *p = NULL;
     CHECK_EQ(l.tgpu_malloc(1000, &p), TGPU_OK);
     CHECK_EQ(l.tgpu_free_deferred(p), TGPU_OK);
-    while (dlclose(l.handle) == 0) {} /* every reference */
+    dlclose(l.handle);
     go_on = 1;
     for (int i = 0; i < 4; i++) join_thread(threads[i]);
     WAIT_UNTIL(called == 5);

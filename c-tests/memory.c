@@ -347,6 +347,23 @@ static void F17_pinned_memory_lives_until_the_work_that_uses_it_is_done(void) {
     CHECK_OK(tgpu_synchronize());
 }
 
+static void F17_frees_wait_for_the_work_of_destroyed_streams(void) {
+    struct gate gate = GATE;
+    tgpu_stream s = stream_on(1);
+    char *p = device_memory(1, MIB), *pinned = pinned_memory(MIB);
+    uint64_t with = free_memory(1);
+    hold(s, &gate);
+    queue(s, write_to_it, p);
+    queue(s, write_to_it, pinned);
+    CHECK_OK(tgpu_stream_destroy(s));
+    CHECK_OK(tgpu_free_deferred(p));
+    CHECK_OK(tgpu_host_free(pinned));
+    give_every_chance(1);
+    CHECK_EQ(free_memory(1), with);
+    open_gate(&gate); /* a crash, if either is gone */
+    wait_for_free_memory(1, with + MIB);
+}
+
 /* ---- copies */
 
 static void check_bytes(const char *p, uint64_t from, uint64_t to, int value) {
@@ -775,6 +792,7 @@ int main(int argc, char **argv) {
     RUN(memory_freed_in_stream_order_can_be_had_again_at_once);
     RUN(F17_a_deferred_free_blocks_nobody_and_comes_after_what_is_queued);
     RUN(F17_pinned_memory_lives_until_the_work_that_uses_it_is_done);
+    RUN(F17_frees_wait_for_the_work_of_destroyed_streams);
     RUN(copies_go_between_any_two_kinds_of_memory);
     RUN(a_copy_moves_its_bytes_and_no_others);
     RUN(nothing_is_copied_inside_the_call);
