@@ -12,7 +12,7 @@ use crate::backend::{Backend, DeviceInfo, Error, RawStream, Result, Status, Stre
 
 use super::reaper::{self, Remains};
 use super::registry::{self, runtime, Runtime};
-use super::stream::{Stream, StreamKind};
+use super::stream::{Lease, Stream, StreamKind};
 use super::sync::{self, Predictor};
 use super::task::{self, Task};
 
@@ -48,9 +48,9 @@ struct Live {
 #[derive(Default)]
 struct Pool {
     /// Where ended tasks leave their leases: pushing takes no lock and calls no vendor.
-    returned: SegQueue<Arc<Stream>>,
+    returned: SegQueue<Lease>,
     /// The longest draining first.
-    waiting: Mutex<VecDeque<Arc<Stream>>>,
+    waiting: Mutex<VecDeque<Lease>>,
     /// Streams the pool has made and not destroyed, lent ones too.
     made: AtomicU32,
 }
@@ -199,56 +199,55 @@ impl Device {
     }
 
     /// A stream for one task alone.
-    pub(crate) fn lease(&'static self) -> Result<Arc<Stream>> {
-        if let Some(stream) = self.pooled(POOL_CAP) {
-            return Ok(stream);
+    pub(crate) fn lease(&'static self) -> Result<Lease> {
+        if let Some(lease) = self.pooled(POOL_CAP) {
+            return Ok(lease);
         }
         self.pool.made.fetch_add(1, Ordering::Relaxed);
         self.create_stream(StreamSpec::default(), StreamKind::Leased)
+            .and_then(Lease::new)
             .inspect_err(|_| {
                 self.pool.made.fetch_sub(1, Ordering::Relaxed);
             })
     }
 
     /// An idle stream of the pool; once `cap` streams exist, the one that has been draining longest.
-    fn pooled(&self, cap: usize) -> Option<Arc<Stream>> {
+    fn pooled(&self, cap: usize) -> Option<Lease> {
         let mut waiting = self.pool.waiting.lock();
-        while let Some(stream) = self.pool.returned.pop() {
-            waiting.push_back(stream);
+        while let Some(lease) = self.pool.returned.pop() {
+            waiting.push_back(lease);
         }
-        let idle = (0..waiting.len().min(POOL_LOOK)).find(|i| {
-            // A stream in error is not idle; it goes on draining.
-            waiting[*i].is_idle()
-        });
+        // A stream in error is not idle; it goes on draining.
+        let idle = (0..waiting.len().min(POOL_LOOK)).find(|i| waiting[*i].stream().is_idle());
         let made = self.pool.made.load(Ordering::Relaxed) as usize;
         let chosen = match idle {
             Some(i) => waiting.remove(i),
             None if made >= cap => waiting.pop_front(),
             None => None,
         };
-        // A burst of tasks made more streams than the pool keeps.
-        let surplus: Vec<_> = match waiting.len() > cap {
-            true => waiting.drain(cap..).collect(),
-            false => Vec::new(),
-        };
-        drop(waiting);
-        self.pool.made.fetch_sub(surplus.len() as u32, Ordering::Relaxed);
-        for stream in surplus {
-            reaper::leave(Remains::Stream(stream));
+        if waiting.len() > cap {
+            // A burst of tasks made more streams than the pool keeps.
+            let surplus: Vec<_> = waiting.drain(cap..).collect();
+            drop(waiting);
+            self.pool.made.fetch_sub(surplus.len() as u32, Ordering::Relaxed);
+            surplus
+                .into_iter()
+                .filter_map(Lease::into_stream)
+                .for_each(|stream| reaper::leave(Remains::Stream(stream)));
         }
         chosen
     }
 
     /// Takes a lease back from a task that has ended. Takes no lock, calls no vendor.
-    pub(crate) fn take_back(&self, stream: Arc<Stream>) {
-        self.pool.returned.push(stream);
+    pub(crate) fn take_back(&self, lease: Lease) {
+        self.pool.returned.push(lease);
     }
 
     /// Runs `work` on a pooled stream, for what belongs on no caller's stream. The stream drains in the pool.
     pub(crate) fn aside<R>(&'static self, work: impl FnOnce(&Stream) -> Result<R>) -> Result<R> {
-        let stream = self.lease()?;
-        let result = work(&stream);
-        self.take_back(stream);
+        let lease = self.lease()?;
+        let result = work(&lease.stream());
+        self.take_back(lease);
         result
     }
 

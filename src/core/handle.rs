@@ -246,9 +246,14 @@ impl<B: Default> Table<B> {
         bits
     }
 
+    /// True for a slot that has given its last handle.
+    pub(crate) fn used_up(&self, slot: &'static Slot<B>) -> bool {
+        slot.next.load(Ordering::Relaxed) == salt().first_generation
+    }
+
     /// Puts a slot without a valid handle back. One whose generations are used up is retired instead.
     pub(crate) fn give_back(&self, slot: &'static Slot<B>) {
-        if slot.next.load(Ordering::Relaxed) != salt().first_generation {
+        if !self.used_up(slot) {
             self.free.lock().slots.push(slot.index as u32);
         }
     }
@@ -302,6 +307,11 @@ impl<T: Send + Sync> Objects<T> {
             }
         }
         Err(self.invalid(bits))
+    }
+
+    /// What hangs in a slot, with or without a valid handle.
+    pub(crate) fn held(&self, slot: &'static Slot<ArcSwapOption<T>>) -> Held<T> {
+        Held(slot.body.load())
     }
 
     /// Ends a handle and gives what it named. The slot is free again.

@@ -280,14 +280,45 @@ fn current_is_gone(task: &Task, error: Error) -> Error {
     .on_device(device as u32)
 }
 
-/// Lends a pooled stream: from now on it has a handle.
-pub(crate) fn begin_lease(stream: Arc<Stream>) -> Result<StreamHandle> {
-    STREAMS.insert(stream).map(StreamHandle::from_bits)
-}
+/// A pooled stream: a slot that holds it, and gives it a new handle for each task. Filling and emptying a slot costs
+/// more than all the rest of a lease, and is done once.
+pub(crate) struct Lease(&'static StreamSlot);
 
-/// Ends a lease's handle and gives its stream.
-pub(crate) fn end_lease(handle: StreamHandle) -> Option<Arc<Stream>> {
-    STREAMS.remove(handle.bits())
+impl Lease {
+    /// Of a stream that was just made.
+    pub(crate) fn new(stream: Arc<Stream>) -> Result<Lease> {
+        let slot = STREAMS.take()?;
+        slot.body.store(Some(stream));
+        Ok(Lease(slot))
+    }
+
+    pub(crate) fn stream(&self) -> Held<Stream> {
+        STREAMS.held(self.0)
+    }
+
+    /// Lends it: from now on it has a handle.
+    pub(crate) fn begin(self) -> StreamHandle {
+        StreamHandle::from_bits(STREAMS.publish(self.0))
+    }
+
+    /// Ends the handle.
+    pub(crate) fn end(handle: StreamHandle) -> Option<Lease> {
+        let slot = STREAMS.find(handle.bits())?;
+        if !slot.end(handle.bits()) {
+            return None;
+        }
+        match STREAMS.used_up(slot) {
+            false => Some(Lease(slot)),
+            true => slot.body.swap(None).and_then(|stream| Lease::new(stream).ok()),
+        }
+    }
+
+    /// Takes the stream out for good.
+    pub(crate) fn into_stream(self) -> Option<Arc<Stream>> {
+        let stream = self.0.body.swap(None);
+        STREAMS.give_back(self.0);
+        stream
+    }
 }
 
 /// Records what a stream holds now.

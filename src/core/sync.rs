@@ -105,6 +105,13 @@ pub(crate) fn wait(
     if awaited.reached()? {
         return Ok(true);
     }
+    // The first looks need no clock: what ends within them was short, and the clock costs as much as some looks.
+    if policy != WaitPolicy::Block && awaited.poll(POLLS_PER_LOOK)? {
+        if policy == WaitPolicy::Auto {
+            predictor.learn(Duration::ZERO);
+        }
+        return Ok(true);
+    }
     let start = Instant::now();
     let polling = match policy {
         WaitPolicy::Auto => Some(predictor.polling(awaited.worth_polling())),

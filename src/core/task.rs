@@ -18,7 +18,7 @@ use super::event::Recorded;
 use super::handle::{Kind, Slot, StreamHandle, Table, TaskHandle};
 use super::registry::{self, runtime};
 use super::scope::Scopes;
-use super::stream::{self, Stream, StreamSlot};
+use super::stream::{self, Lease, Stream, StreamSlot};
 use super::sync::WaitPolicy;
 
 /// What a new task takes over from its creator.
@@ -245,8 +245,7 @@ fn finish(slot: &'static TaskSlot) {
     if let (Some(streams), Some(runtime)) = (task.streams.get(), registry::present()) {
         for (stream, device) in streams.iter().zip(&runtime.devices) {
             stream.chosen.store(0, Ordering::Relaxed);
-            if let Some(lease) =
-                stream::end_lease(StreamHandle::from_bits(stream.lease.swap(0, Ordering::Relaxed)))
+            if let Some(lease) = Lease::end(StreamHandle::from_bits(stream.lease.swap(0, Ordering::Relaxed)))
             {
                 device.take_back(lease);
             }
@@ -377,11 +376,11 @@ impl Task {
     fn take_lease(&self, index: u32) -> Result<StreamHandle> {
         let device = device::known(runtime()?, index);
         let lease = device.lease()?;
-        if let Err(error) = self.keep_order(device, &lease) {
+        if let Err(error) = self.keep_order(device, &lease.stream()) {
             device.take_back(lease);
             return Err(error);
         }
-        let handle = stream::begin_lease(lease)?;
+        let handle = lease.begin();
         self.stream(index)?.lease.store(handle.bits(), Ordering::Relaxed);
         Ok(handle)
     }

@@ -116,6 +116,7 @@ pub(super) fn free_async(device: &Device, stream: RawStream, addr: Addr) -> Resu
         function: "cuMemFreeAsync",
     };
     let context = context_for(device, stream)?;
+    let _relaxed = Relaxed::enter(device.api);
     let mut answer = ask();
     if answer.code == INVALID_CONTEXT && context.is_none() {
         let _here = device.enter()?;
