@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::api::{Answer, STREAM_WAIT_VALUE_GEQ};
 use super::codes::SUCCESS;
-use super::device::Device;
+use super::device::{Device, Relaxed};
 use super::memory::host_alloc;
 use super::stream::{context_for, native, refuse_capture};
 use crate::backend::{Error, Gate, RawStream, Result, Status};
@@ -58,6 +58,7 @@ pub(super) fn gate(device: &Device, stream: RawStream) -> Result<Gate> {
     let _context = context_for(device, stream)?;
     let flag = free_flag(device)?;
     let value = flag.value.wrapping_add(1);
+    let _relaxed = Relaxed::enter(device.api);
     // SAFETY: the stream is live; the flag is in pinned memory that is never freed.
     let code = unsafe {
         wait(

@@ -9,7 +9,7 @@ use super::api::{
     POINTER_RANGE_START,
 };
 use super::codes::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_CONTEXT, SUCCESS};
-use super::device::Device;
+use super::device::{Device, Relaxed};
 use super::fill::{plan, Plan, Step};
 use super::stream::{context_for, fence, fence_block, fence_drop, native};
 use super::CudaBackend;
@@ -90,7 +90,10 @@ pub(super) fn alloc_async(device: &Device, stream: RawStream, bytes: u64) -> Res
         function: "cuMemAllocFromPoolAsync",
     };
     let context = context_for(device, stream)?;
+    // Without this a capture of another thread's refuses the call and ends with it (seen with driver 580).
+    let relaxed = Relaxed::enter(device.api);
     let mut answer = ask();
+    drop(relaxed);
     if answer.code == INVALID_CONTEXT && context.is_none() {
         let _here = device.enter()?;
         answer = ask();
@@ -114,7 +117,9 @@ pub(super) fn free_async(device: &Device, stream: RawStream, addr: Addr) -> Resu
         function: "cuMemFreeAsync",
     };
     let context = context_for(device, stream)?;
+    let relaxed = Relaxed::enter(device.api);
     let mut answer = ask();
+    drop(relaxed);
     if answer.code == INVALID_CONTEXT && context.is_none() {
         let _here = device.enter()?;
         answer = ask();
@@ -219,6 +224,7 @@ pub(super) fn facts(backend: &CudaBackend, addr: Addr) -> Option<PointerFacts> {
             (backend.api.cuPointerGetAttributes)(4, wanted.as_mut_ptr(), out.as_mut_ptr(), addr.value())
         }
     };
+    let _relaxed = Relaxed::enter(backend.api);
     let mut code = ask();
     if code == INVALID_CONTEXT {
         let open = backend.devices.iter().find(|d| !d.context().is_null())?;
