@@ -269,6 +269,8 @@ table! {
     fn cuMemFreeAsync(CuDevicePtr, CuStream);
     fn cuFuncGetParamInfo(CuFunction, usize, *mut usize, *mut usize);
     fn cuFuncLoad(CuFunction);
+    fn cuModuleGetFunctionCount(*mut c_uint, CuModule);
+    fn cuModuleEnumerateFunctions(*mut CuFunction, c_uint, CuModule);
     fn cuStreamWaitValue32_v2(CuStream, CuDevicePtr, u32, c_uint);
     fn cuStreamWaitValue32(CuStream, CuDevicePtr, u32, c_uint);
 }

@@ -25,6 +25,9 @@ use crate::backend::{
 
 /// Shared memory of a block, static and dynamic, that needs no asking.
 const SHARED_WITHOUT_ASKING: u64 = 48 * 1024;
+/// A module's kernels are loaded with it if they are no more than this: a library of thousands would take seconds and
+/// device memory for kernels that nobody runs.
+const LOADED_AT_ONCE: c_uint = 256;
 /// The driver does not tell how many parameters the kernel has.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -109,12 +112,39 @@ pub(super) fn load(device: &Device, image: &[u8], names: Vec<(String, String)>) 
                 .to_string();
         return Err(not_loaded(device, answer, kind, image.len(), &log));
     }
+    load_kernels(device, module);
     let module = Module {
         native: module,
         names: names.into_iter().collect(),
         functions: Mutex::default(),
     };
     Ok(RawModule(Box::into_raw(Box::new(module)) as u64))
+}
+
+/// Loads the kernels of a module now. The driver puts that off until a kernel is first asked for, and what is loaded then
+/// waits for what the device runs at that moment, and holds up streams that have nothing to do with it.
+fn load_kernels(device: &Device, module: CuModule) {
+    let (Some(ask_count), Some(list), Some(load_now)) = (
+        device.api.cuModuleGetFunctionCount,
+        device.api.cuModuleEnumerateFunctions,
+        device.api.cuFuncLoad,
+    ) else {
+        return;
+    };
+    let mut count: c_uint = 0;
+    // SAFETY: `count` is writable; the module is live and its context current.
+    if unsafe { ask_count(&mut count, module) } != SUCCESS || count > LOADED_AT_ONCE {
+        return;
+    }
+    let mut kernels = vec![null_mut(); count as usize];
+    // SAFETY: room for `count` handles.
+    if unsafe { list(kernels.as_mut_ptr(), count, module) } != SUCCESS {
+        return;
+    }
+    for kernel in kernels.into_iter().filter(|kernel| !kernel.is_null()) {
+        // SAFETY: a kernel of a live module. Should it not load, whoever asks for it is told.
+        let _ = unsafe { load_now(kernel) };
+    }
 }
 
 #[cold]
@@ -190,7 +220,7 @@ pub(super) fn function(device: &Device, raw: RawModule, name: &str) -> Result<Ra
     }
     device.check(answer, || format!("cannot get the kernel {name:?}"))?;
     if let Some(load_now) = device.api.cuFuncLoad {
-        // Otherwise the first launch loads it, and may wait for running work to do so.
+        // Where `load_kernels` has not: otherwise the first launch does it.
         // SAFETY: a live function of the current context.
         let code = unsafe { load_now(found) };
         device.check(
