@@ -238,6 +238,21 @@ impl Device {
         }
     }
 
+    /// Makes the device's context current for good. A look is cheaper than setting anew what is current already.
+    #[inline]
+    pub(super) fn bind(&self) -> Result<()> {
+        let context = self.open()?;
+        let mut current = null_mut();
+        // SAFETY: `current` is writable.
+        let answer = unsafe { call!(self.api, cuCtxGetCurrent(&mut current)) };
+        if answer.code == SUCCESS && current == context {
+            return Ok(());
+        }
+        // SAFETY: the context is retained for good.
+        let answer = unsafe { call!(self.api, cuCtxSetCurrent(context)) };
+        self.check(answer, || "cannot make the device current".into())
+    }
+
     /// Makes the device's context current until the result is dropped.
     pub(super) fn enter(&self) -> Result<Entered<'_>> {
         let context = self.open()?;

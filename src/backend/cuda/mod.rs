@@ -173,11 +173,7 @@ impl Backend for CudaBackend {
     }
 
     fn bind(&self, device: u32) -> Result<()> {
-        let device = self.device(device)?;
-        let context = device.open()?;
-        // SAFETY: the context is retained for good.
-        let answer = unsafe { call!(self.api, cuCtxSetCurrent(context)) };
-        device.check(answer, || "cannot make the device current".into())
+        self.device(device)?.bind()
     }
 
     fn memory(&self, device: u32) -> Result<(u64, u64)> {
