@@ -14,6 +14,7 @@
 //! * An object is used by nobody any more when its `_destroy` method is called.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
 pub mod cuda;
 mod error;
@@ -117,6 +118,23 @@ pub trait Backend: Send + Sync + 'static {
 
     /// True when the fence has been reached. Cheap enough to spin on. [`Status::DeviceLost`] ends every wait.
     fn fence_reached(&self, fence: &mut Fence) -> Result<bool>;
+
+    /// Looks up to `polls` times in a row, at once, whether the fence has been reached. Where looking needs preparations,
+    /// they are made once for all looks.
+    fn fence_poll(&self, fence: &mut Fence, polls: u32) -> Result<bool> {
+        for _ in 0..polls {
+            if self.fence_reached(fence)? {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
+    }
+
+    /// How much later a wait ends that sleeps than one that polls. What AUTO decides by.
+    fn sleep_cost(&self) -> Duration {
+        Duration::from_micros(2)
+    }
 
     /// Sleeps until the fence is reached (`true`) or the patience is over (`false`).
     fn fence_block(&self, fence: &mut Fence, patience: Patience) -> Result<bool>;

@@ -59,9 +59,14 @@ impl Drop for Recorded {
 
 impl Awaited for &Recorded {
     #[inline]
-    fn reached(&mut self) -> Result<bool> {
-        let state = self.device.backend.event_state(self.device.ordinal, self.raw)?;
-        Ok(state == EventState::Done)
+    fn poll(&mut self, polls: u32) -> Result<bool> {
+        for _ in 0..polls {
+            if self.device.backend.event_state(self.device.ordinal, self.raw)? == EventState::Done {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
     }
 
     fn block(&mut self, patience: Patience) -> Result<bool> {
@@ -139,7 +144,8 @@ pub fn synchronize(handle: EventHandle, patience: Patience) -> Result<bool> {
     let Some(recorded) = event.last.lock().clone() else {
         return Ok(true);
     };
-    sync::wait(&mut &*recorded, task.wait_policy(), &event.waits, patience)
+    let cost = recorded.device.backend.sleep_cost();
+    sync::wait(&mut &*recorded, task.wait_policy(), &event.waits, cost, patience)
         .map_err(|e| recorded.device.concern(e))
 }
 

@@ -102,7 +102,8 @@ impl Stream {
             stream: self,
             fence: Some(fence),
         };
-        sync::wait(&mut reach, policy, &self.waits, patience).map_err(|e| self.concern(e))
+        sync::wait(&mut reach, policy, &self.waits, backend.sleep_cost(), patience)
+            .map_err(|e| self.concern(e))
     }
 
     /// Lets later work wait for what was recorded.
@@ -168,10 +169,10 @@ struct Reach<'a> {
 
 impl Awaited for Reach<'_> {
     #[inline]
-    fn reached(&mut self) -> Result<bool> {
-        self.fence
-            .as_mut()
-            .map_or(Ok(true), |fence| self.stream.device.backend.fence_reached(fence))
+    fn poll(&mut self, polls: u32) -> Result<bool> {
+        self.fence.as_mut().map_or(Ok(true), |fence| {
+            self.stream.device.backend.fence_poll(fence, polls)
+        })
     }
 
     fn block(&mut self, patience: Patience) -> Result<bool> {

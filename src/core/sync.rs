@@ -47,10 +47,11 @@ pub fn synchronize() -> Result<()> {
     stream::synchronize(super::handle::StreamHandle::NULL, None).map(|_| ())
 }
 
-/// Waits up to this long are worth polling for: about what going to sleep and waking up costs, several times over.
-const WORTH_POLLING: Duration = Duration::from_micros(100);
-/// The least time AUTO polls, so that work that is nearly done does not cost a sleep.
-const GLANCE: Duration = Duration::from_micros(5);
+/// AUTO sleeps if that makes a wait longer by no more than one part in this many. What sleeping costs is the backend's to
+/// say: it takes ten times as long to be woken by a GPU's driver as by a thread of this process.
+const WORTH_A_SLEEP: u32 = 50;
+/// AUTO polls at least this many times what a sleep costs: work that is nearly done shall not pay for one.
+const GLANCE: u32 = 2;
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 32;
 
@@ -61,11 +62,13 @@ pub(crate) struct Predictor {
 }
 
 impl Predictor {
-    /// How long polling is worth it for the next wait.
-    fn polling(&self) -> Duration {
+    /// How long the next wait polls before it sleeps. Of a wait that is expected to be short, all: up to the length from
+    /// which on a sleep hardly makes it longer. Of a long one no more than a glance: the processor is worth more then.
+    fn polling(&self, sleep_cost: Duration) -> Duration {
+        let short = sleep_cost * WORTH_A_SLEEP;
         match Duration::from_nanos(self.mean.load(Ordering::Relaxed)) {
-            mean if mean <= WORTH_POLLING => WORTH_POLLING,
-            _ => GLANCE,
+            mean if mean <= short => short,
+            _ => sleep_cost * GLANCE,
         }
     }
 
@@ -79,8 +82,8 @@ impl Predictor {
 
 /// Something that is waited for.
 pub(crate) trait Awaited {
-    /// True once it has happened. Cheap enough to call in a loop.
-    fn reached(&mut self) -> Result<bool>;
+    /// Looks up to `polls` times in a row; true once it has happened.
+    fn poll(&mut self, polls: u32) -> Result<bool>;
     /// Sleeps until it has happened (`true`) or the patience is over (`false`).
     fn block(&mut self, patience: Patience) -> Result<bool>;
 }
@@ -90,14 +93,15 @@ pub(crate) fn wait(
     awaited: &mut impl Awaited,
     policy: WaitPolicy,
     predictor: &Predictor,
+    sleep_cost: Duration,
     patience: Patience,
 ) -> Result<bool> {
-    if awaited.reached()? {
+    if awaited.poll(1)? {
         return Ok(true);
     }
     let start = Instant::now();
     let polling = match policy {
-        WaitPolicy::Auto => Some(predictor.polling()),
+        WaitPolicy::Auto => Some(predictor.polling(sleep_cost)),
         WaitPolicy::Spin => None,
         WaitPolicy::Block => Some(Duration::ZERO),
     };
@@ -118,11 +122,8 @@ fn poll_then_block(
     let scarce = registry::present().is_some_and(|runtime| runtime.scarce_cores);
     if polling != Some(Duration::ZERO) {
         loop {
-            for _ in 0..POLLS_PER_LOOK {
-                if awaited.reached()? {
-                    return Ok(true);
-                }
-                std::hint::spin_loop();
+            if awaited.poll(POLLS_PER_LOOK)? {
+                return Ok(true);
             }
             let waited = start.elapsed();
             if patience.is_some_and(|patience| waited >= patience) {
@@ -151,16 +152,16 @@ pub(crate) fn timed<T>(predictor: &Predictor, wait: impl FnOnce() -> T) -> T {
 mod tests {
     use super::*;
 
-    /// Happens at the `polls`-th look, or when blocked on.
+    /// Happens at the `looks`-th look, or when blocked on.
     struct After {
-        polls: u32,
+        looks: u32,
         blocked: u32,
     }
 
     impl Awaited for After {
-        fn reached(&mut self) -> Result<bool> {
-            self.polls = self.polls.saturating_sub(1);
-            Ok(self.polls == 0)
+        fn poll(&mut self, polls: u32) -> Result<bool> {
+            self.looks = self.looks.saturating_sub(polls);
+            Ok(self.looks == 0)
         }
 
         fn block(&mut self, patience: Patience) -> Result<bool> {
@@ -169,44 +170,73 @@ mod tests {
         }
     }
 
+    const COST: Duration = Duration::from_micros(3);
+    const SHORT: Duration = Duration::from_micros(150);
+    const LOOK: Duration = Duration::from_micros(6);
+
     #[test]
     fn spin_never_sleeps_and_block_never_polls() {
         let predictor = Predictor::default();
         let mut spun = After {
-            polls: 1_000_000,
+            looks: 1_000_000,
             blocked: 0,
         };
-        assert!(wait(&mut spun, WaitPolicy::Spin, &predictor, None).unwrap());
+        assert!(wait(&mut spun, WaitPolicy::Spin, &predictor, COST, None).unwrap());
         assert_eq!(spun.blocked, 0);
         let mut slept = After {
-            polls: u32::MAX,
+            looks: u32::MAX,
             blocked: 0,
         };
-        assert!(wait(&mut slept, WaitPolicy::Block, &predictor, None).unwrap());
-        assert_eq!((slept.blocked, slept.polls), (1, u32::MAX - 1));
+        assert!(wait(&mut slept, WaitPolicy::Block, &predictor, COST, None).unwrap());
+        assert_eq!((slept.blocked, slept.looks), (1, u32::MAX - 1));
     }
 
     #[test]
     fn auto_glances_only_after_long_waits_and_polls_again_after_short_ones() {
         let predictor = Predictor::default();
-        assert_eq!(predictor.polling(), WORTH_POLLING);
+        assert_eq!(predictor.polling(COST), SHORT);
         predictor.learn(Duration::from_millis(10));
-        assert_eq!(predictor.polling(), GLANCE);
+        assert_eq!(predictor.polling(COST), LOOK);
         for _ in 0..10 {
             predictor.learn(Duration::from_micros(1));
         }
-        assert_eq!(predictor.polling(), WORTH_POLLING);
+        assert_eq!(predictor.polling(COST), SHORT);
+    }
+
+    #[test]
+    fn auto_polls_where_a_sleep_would_show_and_sleeps_where_it_would_not() {
+        // Whatever a sleep costs, steady waits that are polled to their end are those that it would lengthen by more than
+        // one part in fifty.
+        for cost in [1u64, 2, 20, 300].map(Duration::from_micros) {
+            for parts in [1, 10, 40, 49, 51, 100, 1000] {
+                let predictor = Predictor::default();
+                (0..20).for_each(|_| predictor.learn(cost * parts));
+                let polled_to_the_end = predictor.polling(cost) >= cost * parts;
+                assert_eq!(polled_to_the_end, parts < WORTH_A_SLEEP, "{parts} times {cost:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_mix_of_short_waits_is_polled_to_the_end() {
+        let predictor = Predictor::default();
+        let cost = Duration::from_micros(20);
+        for i in 0..1000u64 {
+            let wait = Duration::from_micros(20 + i * 7919 % 980);
+            assert!(predictor.polling(cost) >= wait, "wait {i} of {wait:?} sleeps");
+            predictor.learn(wait);
+        }
     }
 
     #[test]
     fn a_timeout_ends_every_policy() {
         for policy in [WaitPolicy::Auto, WaitPolicy::Spin, WaitPolicy::Block] {
             let mut never = After {
-                polls: u32::MAX,
+                looks: u32::MAX,
                 blocked: 0,
             };
             let patience = Some(Duration::ZERO);
-            assert!(!wait(&mut never, policy, &Predictor::default(), patience).unwrap());
+            assert!(!wait(&mut never, policy, &Predictor::default(), COST, patience).unwrap());
         }
     }
 }
