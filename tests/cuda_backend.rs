@@ -530,6 +530,8 @@ fn streams_run_side_by_side_and_each_in_order() {
     let (a, b) = (g.stream(), g.stream());
     let p = g.b.alloc(DEV, 8).expect("memory");
     g.b.fill(DEV, a, p, &[0], 8).expect("fill");
+    // A kernel's first launch brings its code to the device and may wait for all that runs there.
+    g.add(a, p, 0);
     g.wait(a);
     {
         let gate = g.gate(a);
@@ -637,6 +639,7 @@ fn streams_with_legacy_order_follow_the_legacy_stream_and_others_do_not() {
     let free = g.stream();
     let p = g.b.alloc(DEV, 8).expect("memory");
     g.b.fill(DEV, free, p, &[0], 8).expect("fill");
+    g.add(free, p, 0);
     g.wait(free);
     {
         let _gate = g.gate(legacy);
@@ -1560,7 +1563,13 @@ fn cubin_and_fatbin_made_by_the_vendors_compiler_load() {
         g.b.launch(DEV, s, Code::Function(f), &ONE, args).expect("launch");
         assert_eq!(g.read::<i32>(s, p, 1), [v]);
         g.b.module_destroy(DEV, m);
-        for cut in [image.len() / 2, image.len() - 1] {
+        // PTX is text without a length: what is left of it may well be a whole, smaller program.
+        let cuts = if *kind == "-ptx" {
+            vec![]
+        } else {
+            vec![image.len() / 2, image.len() - 1]
+        };
+        for cut in cuts {
             assert_eq!(
                 status(
                     g.b.module_load(DEV, &image[..cut])
@@ -1618,7 +1627,8 @@ fn nothing_waits_behind_a_running_kernel_that_need_not() {
     let h = b.host_alloc(DEV, 4096).expect("memory");
     let q = b.alloc_async(DEV, s, 4096).expect("memory");
     let event = b.event_create(DEV, false).expect("an event");
-    g.kernel("add");
+    g.b.fill(DEV, s, q, &[0], 4096).expect("fill");
+    g.add(s, q, 0);
     g.wait(s);
     let gate = g.gate(busy);
     let mut blocked = Vec::new();
@@ -1647,9 +1657,6 @@ fn nothing_waits_behind_a_running_kernel_that_need_not() {
             .expect("copy")
     });
     step("launch", &mut || g.add(s, q, 1));
-    step("first launch of a kernel", &mut || {
-        g.run(s, "empty", ONE, &mut []).expect("launch");
-    });
     step("alloc_async", &mut || {
         let p = b.alloc_async(DEV, s, 1 << 16).expect("memory");
         b.free_async(DEV, s, p).expect("free");
@@ -1681,6 +1688,10 @@ fn nothing_waits_behind_a_running_kernel_that_need_not() {
     };
     let unused = b.alloc_async(DEV, s, 4096).expect("memory");
     g.wait(s);
+    look("the end of a kernel launched for the first time", &mut || {
+        g.run(s, "empty", ONE, &mut []).expect("launch");
+        g.wait(s);
+    });
     look("free of memory of the pool", &mut || {
         b.free(DEV, unused).expect("free")
     });

@@ -14,6 +14,7 @@
 //! * An object is used by nobody any more when its `_destroy` method is called.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
 pub mod cuda;
 mod error;
@@ -117,6 +118,24 @@ pub trait Backend: Send + Sync + 'static {
 
     /// True when the fence has been reached. Cheap enough to spin on. [`Status::DeviceLost`] ends every wait.
     fn fence_reached(&self, fence: &mut Fence) -> Result<bool>;
+
+    /// Asks up to `times` times in a row, and stops when the answer is yes. For backends that can ask again for less than
+    /// they can ask once.
+    fn fence_poll(&self, fence: &mut Fence, times: u32) -> Result<bool> {
+        for _ in 0..times {
+            if self.fence_reached(fence)? {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
+    }
+
+    /// Waits up to this long are cheaper polled to their end than slept through: some forty times what going to sleep
+    /// and being woken adds to a wait.
+    fn worth_polling(&self) -> Duration {
+        Duration::from_micros(100)
+    }
 
     /// Sleeps until the fence is reached (`true`) or the patience is over (`false`).
     fn fence_block(&self, fence: &mut Fence, patience: Patience) -> Result<bool>;

@@ -145,7 +145,7 @@ impl Device {
         let mut parts = Vec::new();
         for stream in self.streams() {
             let kernel = stream.last_kernel();
-            if !matches!(self.backend.stream_idle(self.ordinal, stream.raw), Ok(true)) {
+            if !matches!(self.backend.stream_idle(self.ordinal, stream.raw()), Ok(true)) {
                 let kernel = kernel.as_deref().unwrap_or("no kernel");
                 parts.push(format!("stream {} (last launched: {kernel})", stream.id));
             }
@@ -218,7 +218,7 @@ impl Device {
         }
         let idle = (0..waiting.len().min(POOL_LOOK)).find(|i| {
             // A stream in error is not idle; it goes on draining.
-            matches!(self.backend.stream_idle(self.ordinal, waiting[*i].raw), Ok(true))
+            waiting[*i].is_idle()
         });
         let made = self.pool.made.load(Ordering::Relaxed) as usize;
         let chosen = match idle {

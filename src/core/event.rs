@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -35,7 +36,7 @@ impl Recorded {
     pub(crate) fn record(&self, stream: &Stream) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
         backend
-            .event_record(ordinal, self.raw, stream.raw)
+            .event_record(ordinal, self.raw, stream.queue())
             .map_err(|e| stream.concern(e))
     }
 
@@ -68,6 +69,10 @@ impl Awaited for &Recorded {
         self.device
             .backend
             .event_block(self.device.ordinal, self.raw, patience)
+    }
+
+    fn worth_polling(&self) -> Duration {
+        self.device.backend.worth_polling()
     }
 }
 

@@ -18,7 +18,7 @@ pub fn launch(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: A
     let code = kernel.on(device)?;
     device
         .backend
-        .launch(device.ordinal, stream.raw, code, shape, args)
+        .launch(device.ordinal, stream.queue(), code, shape, args)
         .map_err(|e| stream.concern(name(&kernel, e)))?;
     stream.launched(kernel.number);
     Ok(())

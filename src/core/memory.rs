@@ -227,7 +227,7 @@ pub fn malloc_async(bytes: u64, stream: StreamHandle) -> Result<Addr> {
     }
     let device = stream.device;
     let addr = with_reclaim(device, bytes, "device memory", || {
-        device.backend.alloc_async(device.ordinal, stream.raw, bytes)
+        device.backend.alloc_async(device.ordinal, stream.queue(), bytes)
     })
     .map_err(|e| e.on_stream(stream.id))?;
     enter(
@@ -268,7 +268,7 @@ fn free_in_order(addr: Addr, block: &Block, stream: &Stream) -> Result<()> {
     if !foreign {
         return owner
             .backend
-            .free_async(owner.ordinal, stream.raw, addr)
+            .free_async(owner.ordinal, stream.queue(), addr)
             .map_err(|e| stream.concern(e));
     }
     let recorded = stream.record()?;
@@ -276,7 +276,7 @@ fn free_in_order(addr: Addr, block: &Block, stream: &Stream) -> Result<()> {
         own.wait_recorded(&recorded)?;
         owner
             .backend
-            .free_async(owner.ordinal, own.raw, addr)
+            .free_async(owner.ordinal, own.queue(), addr)
             .map_err(|e| own.concern(e))
     })
 }
@@ -499,7 +499,7 @@ impl End {
 pub(crate) fn copy_on(stream: &Stream, dst: End, src: End, bytes: u64) -> Option<Result<()>> {
     let Device { backend, ordinal, .. } = *stream.device;
     let (to, from) = (dst.place(stream.device)?, src.place(stream.device)?);
-    let copied = backend.memcpy(ordinal, stream.raw, dst.addr, to, src.addr, from, bytes);
+    let copied = backend.memcpy(ordinal, stream.queue(), dst.addr, to, src.addr, from, bytes);
     Some(copied.map_err(|e| stream.concern(e)))
 }
 
@@ -543,7 +543,7 @@ pub fn fill(dst: Addr, pattern: &[u8], count: u64, stream: StreamHandle) -> Resu
     }
     let Device { backend, ordinal, .. } = *stream.device;
     backend
-        .fill(ordinal, stream.raw, dst, pattern, count)
+        .fill(ordinal, stream.queue(), dst, pattern, count)
         .map_err(|e| stream.concern(e))
 }
 

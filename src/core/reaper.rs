@@ -155,9 +155,9 @@ impl Mark {
         match stream.is_ours() {
             true => Ok(Mark::Fence(
                 Arc::clone(stream),
-                backend.fence(ordinal, stream.raw)?,
+                backend.fence(ordinal, stream.raw())?,
             )),
-            false if backend.stream_capturing(ordinal, stream.raw)? => {
+            false if backend.stream_capturing(ordinal, stream.raw())? => {
                 Err(Error::new(Status::Capturing, "the stream is being captured"))
             }
             false => Ok(Mark::Event(stream.record()?)),
@@ -223,7 +223,7 @@ impl Pending {
                 stream
                     .device
                     .backend
-                    .stream_idle(stream.device.ordinal, stream.raw),
+                    .stream_idle(stream.device.ordinal, stream.raw()),
             ),
             Some(Remains::RawStream { device, raw }) => {
                 passed(device.backend.stream_idle(device.ordinal, *raw))

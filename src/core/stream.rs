@@ -1,8 +1,9 @@
 //! Streams: work in order. Owned by the caller, leased to a task, or imported from a vendor's program.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
@@ -34,16 +35,25 @@ pub enum StreamKind {
     Imported = 2,
 }
 
+/// Everything that was queued through us has finished.
+const NONE: u8 = 0;
+/// There may be unfinished work.
+const SOME: u8 = 1;
+/// The vendor's handle was given out: others may have queued work.
+const ANYBODYS: u8 = 2;
+
 /// A stream of a device.
 pub(crate) struct Stream {
     pub(crate) device: &'static Device,
-    pub(crate) raw: RawStream,
+    raw: RawStream,
     pub(crate) id: u64,
     kind: StreamKind,
     priority: Priority,
     effective: Priority,
     native_priority: i32,
     waits: Predictor,
+    /// What is known about unfinished work.
+    work: AtomicU8,
     /// The number of the kernel last launched, for the text after a device was lost.
     last_kernel: AtomicU64,
 }
@@ -70,6 +80,7 @@ impl Stream {
             effective: new.effective,
             native_priority: new.native_priority,
             waits: Predictor::default(),
+            work: AtomicU8::new(NONE),
             last_kernel: AtomicU64::new(0),
         }
     }
@@ -78,6 +89,32 @@ impl Stream {
     #[cold]
     pub(crate) fn concern(&self, error: Error) -> Error {
         self.device.concern(error).on_stream(self.id)
+    }
+
+    /// The stream for the backend, to look at it.
+    pub(crate) fn raw(&self) -> RawStream {
+        self.raw
+    }
+
+    /// The stream for the backend, to queue work on it.
+    #[inline]
+    pub(crate) fn queue(&self) -> RawStream {
+        if self.work.load(Ordering::Relaxed) == NONE {
+            self.work.store(SOME, Ordering::Relaxed);
+        }
+        self.raw
+    }
+
+    /// True where no work is unfinished. Asks the vendor only where we do not know.
+    ///
+    /// Only the lease pool uses this, of streams that nobody has any more. A thread that queued on another task's lease
+    /// while that was waited for can make it wrong: the stream then drains under its next task, as it may anyway.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.work.load(Ordering::Relaxed) == NONE
+            || matches!(
+                self.device.backend.stream_idle(self.device.ordinal, self.raw),
+                Ok(true)
+            )
     }
 
     /// False for a stream that somebody else made and may destroy.
@@ -97,12 +134,23 @@ impl Stream {
     /// Waits for everything queued so far; `false` if `patience` was over first.
     pub(crate) fn wait(&self, policy: WaitPolicy, patience: Patience) -> Result<bool> {
         let Device { backend, ordinal, .. } = *self.device;
-        let fence = backend.fence(ordinal, self.raw).map_err(|e| self.concern(e))?;
-        let mut reach = Reach {
-            stream: self,
-            fence: Some(fence),
-        };
-        sync::wait(&mut reach, policy, &self.waits, patience).map_err(|e| self.concern(e))
+        let work = self.work.load(Ordering::Relaxed);
+        if work == SOME {
+            // Said before the fence is taken: whoever queues behind it says otherwise again.
+            self.work.store(NONE, Ordering::Relaxed);
+        }
+        let fence = backend.fence(ordinal, self.raw);
+        let done = fence.and_then(|fence| {
+            let mut reach = Reach {
+                stream: self,
+                fence: Some(fence),
+            };
+            sync::wait(&mut reach, policy, &self.waits, patience)
+        });
+        if work == SOME && !matches!(done, Ok(true)) {
+            self.work.store(SOME, Ordering::Relaxed);
+        }
+        done.map_err(|e| self.concern(e))
     }
 
     /// Lets later work wait for what was recorded.
@@ -112,7 +160,7 @@ impl Stream {
             return across::wait(self, recorded);
         }
         backend
-            .stream_wait_event(ordinal, self.raw, recorded.raw)
+            .stream_wait_event(ordinal, self.queue(), recorded.raw)
             .map_err(|e| self.concern(e))
     }
 
@@ -120,7 +168,7 @@ impl Stream {
     pub(crate) fn gate(&self) -> Result<Gate> {
         let Device { backend, ordinal, .. } = *self.device;
         backend
-            .stream_gate(ordinal, self.raw)
+            .stream_gate(ordinal, self.queue())
             .map_err(|e| self.concern(e))
     }
 
@@ -136,7 +184,7 @@ impl Stream {
         let Device { backend, ordinal, .. } = *self.device;
         let guarded: Callback = Box::new(move |status| task::in_callback(|| callback(status)));
         backend
-            .stream_callback(ordinal, self.raw, guarded)
+            .stream_callback(ordinal, self.queue(), guarded)
             .map_err(|e| self.concern(e))
     }
 }
@@ -172,6 +220,18 @@ impl Awaited for Reach<'_> {
         self.fence
             .as_mut()
             .map_or(Ok(true), |fence| self.stream.device.backend.fence_reached(fence))
+    }
+
+    #[inline]
+    fn poll(&mut self, times: u32) -> Result<bool> {
+        let backend = self.stream.device.backend;
+        self.fence
+            .as_mut()
+            .map_or(Ok(true), |fence| backend.fence_poll(fence, times))
+    }
+
+    fn worth_polling(&self) -> Duration {
+        self.stream.device.backend.worth_polling()
     }
 
     fn block(&mut self, patience: Patience) -> Result<bool> {
@@ -413,6 +473,7 @@ pub fn import(index: i32, native: NativeHandle) -> Result<StreamHandle> {
 /// The vendor's handle.
 pub fn native(handle: StreamHandle) -> Result<*mut c_void> {
     let stream = resolve(task::here()?, handle)?;
+    stream.work.store(ANYBODYS, Ordering::Relaxed);
     stream
         .device
         .backend

@@ -47,8 +47,6 @@ pub fn synchronize() -> Result<()> {
     stream::synchronize(super::handle::StreamHandle::NULL, None).map(|_| ())
 }
 
-/// Waits up to this long are worth polling for: about what going to sleep and waking up costs, several times over.
-const WORTH_POLLING: Duration = Duration::from_micros(100);
 /// The least time AUTO polls, so that work that is nearly done does not cost a sleep.
 const GLANCE: Duration = Duration::from_micros(5);
 /// Polls between two looks at the clock.
@@ -61,10 +59,10 @@ pub(crate) struct Predictor {
 }
 
 impl Predictor {
-    /// How long polling is worth it for the next wait.
-    fn polling(&self) -> Duration {
+    /// How long to poll in the next wait: to the end, if it is likely to be `worth` that, else for a glance.
+    fn polling(&self, worth: Duration) -> Duration {
         match Duration::from_nanos(self.mean.load(Ordering::Relaxed)) {
-            mean if mean <= WORTH_POLLING => WORTH_POLLING,
+            mean if mean <= worth => worth,
             _ => GLANCE,
         }
     }
@@ -81,6 +79,18 @@ impl Predictor {
 pub(crate) trait Awaited {
     /// True once it has happened. Cheap enough to call in a loop.
     fn reached(&mut self) -> Result<bool>;
+    /// The same, asked up to `times` times in a row.
+    fn poll(&mut self, times: u32) -> Result<bool> {
+        for _ in 0..times {
+            if self.reached()? {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
+    }
+    /// Up to which length polling beats sleeping.
+    fn worth_polling(&self) -> Duration;
     /// Sleeps until it has happened (`true`) or the patience is over (`false`).
     fn block(&mut self, patience: Patience) -> Result<bool>;
 }
@@ -97,7 +107,7 @@ pub(crate) fn wait(
     }
     let start = Instant::now();
     let polling = match policy {
-        WaitPolicy::Auto => Some(predictor.polling()),
+        WaitPolicy::Auto => Some(predictor.polling(awaited.worth_polling())),
         WaitPolicy::Spin => None,
         WaitPolicy::Block => Some(Duration::ZERO),
     };
@@ -118,11 +128,8 @@ fn poll_then_block(
     let scarce = registry::present().is_some_and(|runtime| runtime.scarce_cores);
     if polling != Some(Duration::ZERO) {
         loop {
-            for _ in 0..POLLS_PER_LOOK {
-                if awaited.reached()? {
-                    return Ok(true);
-                }
-                std::hint::spin_loop();
+            if awaited.poll(POLLS_PER_LOOK)? {
+                return Ok(true);
             }
             let waited = start.elapsed();
             if patience.is_some_and(|patience| waited >= patience) {
@@ -151,6 +158,8 @@ pub(crate) fn timed<T>(predictor: &Predictor, wait: impl FnOnce() -> T) -> T {
 mod tests {
     use super::*;
 
+    const WORTH: Duration = Duration::from_micros(100);
+
     /// Happens at the `polls`-th look, or when blocked on.
     struct After {
         polls: u32,
@@ -166,6 +175,10 @@ mod tests {
         fn block(&mut self, patience: Patience) -> Result<bool> {
             self.blocked += 1;
             Ok(patience != Some(Duration::ZERO))
+        }
+
+        fn worth_polling(&self) -> Duration {
+            WORTH
         }
     }
 
@@ -189,13 +202,13 @@ mod tests {
     #[test]
     fn auto_glances_only_after_long_waits_and_polls_again_after_short_ones() {
         let predictor = Predictor::default();
-        assert_eq!(predictor.polling(), WORTH_POLLING);
+        assert_eq!(predictor.polling(WORTH), WORTH);
         predictor.learn(Duration::from_millis(10));
-        assert_eq!(predictor.polling(), GLANCE);
+        assert_eq!(predictor.polling(WORTH), GLANCE);
         for _ in 0..10 {
             predictor.learn(Duration::from_micros(1));
         }
-        assert_eq!(predictor.polling(), WORTH_POLLING);
+        assert_eq!(predictor.polling(WORTH), WORTH);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::api::{
     POINTER_RANGE_START,
 };
 use super::codes::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_CONTEXT, SUCCESS};
-use super::device::Device;
+use super::device::{Device, Relaxed};
 use super::fill::{plan, Plan, Step};
 use super::stream::{context_for, fence, fence_block, fence_drop, native};
 use super::CudaBackend;
@@ -90,6 +90,8 @@ pub(super) fn alloc_async(device: &Device, stream: RawStream, bytes: u64) -> Res
         function: "cuMemAllocFromPoolAsync",
     };
     let context = context_for(device, stream)?;
+    // A pool that has to grow does what a capture of another thread, in the global mode, forbids to this one.
+    let _relaxed = Relaxed::enter(device.api);
     let mut answer = ask();
     if answer.code == INVALID_CONTEXT && context.is_none() {
         let _here = device.enter()?;

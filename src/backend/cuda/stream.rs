@@ -196,17 +196,24 @@ pub(super) fn refuse_capture(device: &Device, stream: RawStream, what: &str) -> 
 
 /// True when everything queued has finished.
 pub(super) fn idle(device: &Device, stream: RawStream) -> Result<bool> {
+    query(device, stream, 1)
+}
+
+/// Asks up to `times` times in a row whether everything queued has finished.
+fn query(device: &Device, stream: RawStream, times: u32) -> Result<bool> {
     // A query would destroy the capture that it asks about.
     refuse_capture(device, stream, "a query")?;
     let _context = context_for(device, stream)?;
     let _relaxed = Relaxed::enter(device.api);
-    // SAFETY: the stream is live.
-    let answer = unsafe { call!(device.api, cuStreamQuery(native(stream))) };
-    if answer.code == NOT_READY {
-        return Ok(false);
+    for _ in 0..times {
+        // SAFETY: the stream is live.
+        let answer = unsafe { call!(device.api, cuStreamQuery(native(stream))) };
+        if answer.code != NOT_READY {
+            device.check(answer, || "cannot ask whether a stream is idle".into())?;
+            return Ok(true);
+        }
     }
-    device.check(answer, || "cannot ask whether a stream is idle".into())?;
-    Ok(true)
+    Ok(false)
 }
 
 /// What a queued callback holds. Two owners: the driver and the call that queues it, which may have to take it back.
@@ -308,16 +315,27 @@ fn mark_with_event(device: &Device, fence: &mut Fence) -> Result<CuEvent> {
 
 /// True when the fence has been reached.
 pub(super) fn fence_reached(device: &Device, fence: &mut Fence) -> Result<bool> {
+    fence_poll(device, fence, 1)
+}
+
+/// Asks up to `times` times in a row. What surrounds a question (is the stream captured, is the thread's capture mode
+/// relaxed) costs half as much as the question, and is done once for all of them.
+pub(super) fn fence_poll(device: &Device, fence: &mut Fence, times: u32) -> Result<bool> {
     if let Some(event) = mark_event(fence) {
-        return event_reached(device, event);
+        for _ in 0..times {
+            if event_reached(device, event)? {
+                return Ok(true);
+            }
+        }
+        return Ok(false);
     }
-    if idle(device, fence.stream)? {
+    if query(device, fence.stream, times)? {
         return Ok(true);
     }
     if fence.mark >> 1 >= POLLS_WITHOUT_EVENT {
         mark_with_event(device, fence)?;
     } else {
-        fence.mark = (fence.mark | 1) + 2;
+        fence.mark = (fence.mark | 1) + 2 * u64::from(times);
     }
     Ok(false)
 }

@@ -1003,6 +1003,23 @@ fn no_wake_up_gets_lost() {
 }
 
 #[test]
+fn no_wake_up_gets_lost_with_nobody_else_to_make_up_for_it() {
+    let b = host(1, 1);
+    let s = normal(b);
+    let mut seed = 5;
+    for _ in 0..10_000 {
+        run(b, s, 1, |_| {});
+        sync(b, s);
+        // Around the moment at which the worker gives up searching.
+        let length = Duration::from_nanos(40_000 + random(&mut seed) % 30_000);
+        let pause = Instant::now();
+        while pause.elapsed() < length {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[test]
 fn random_work_of_many_threads_matches_a_sequential_model() {
     const CELLS: usize = 64;
     for workers in [1, 2, 5] {
