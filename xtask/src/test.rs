@@ -135,6 +135,10 @@ fn whole_tree(tally: &mut Tally) {
         "every function of taskgpu.h is called in a C test",
         every_function_is_called(),
     );
+    tally.add(
+        "the field failures are tested where c-tests/README.md says",
+        field_failures(),
+    );
     tally.check();
 
     heading("Rust tests");
@@ -201,6 +205,41 @@ fn every_function_is_called() -> Outcome {
     match missing[..] {
         [] => Ok(1),
         _ => Err(format!("no test in c-tests calls {missing:?}")),
+    }
+}
+
+/// Compares the table of field failures with the tests that have a row in their names.
+fn field_failures() -> Outcome {
+    let tests = [sources("c-tests", "c")?, sources("c-tests", "cpp")?].concat();
+    let stem = |path: &PathBuf| {
+        path.file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let table = read(&root().join("c-tests/README.md"))?;
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| F")?.split(" | ");
+        let row = format!("F{}", cells.next()?);
+        Some((row, cells.nth(1)?.to_owned()))
+    });
+    let mut count = 0;
+    for (row, named) in rows {
+        count += 1;
+        let prefix = format!("{row}_");
+        for test in &tests {
+            let is_there = words(&read(test)?).any(|word| word.starts_with(&prefix));
+            let is_named = named.contains(&format!("`{}`", stem(test)));
+            match (is_there, is_named) {
+                (true, false) => return Err(format!("{row}: the table does not name {}", stem(test))),
+                (false, true) => return Err(format!("{row}: {} has no test of that name", stem(test))),
+                _ => {}
+            }
+        }
+    }
+    match count {
+        39 => Ok(1),
+        _ => Err(format!("the table has {count} rows; there are 39")),
     }
 }
 
