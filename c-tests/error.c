@@ -123,7 +123,7 @@ static void F27_expected_answers_leave_nothing_behind(void) {
     CHECK(strstr(last_text(), "99"));
 }
 
-static void cleaning_up_does_not_lose_the_failure_before(void) {
+static void F17_cleaning_up_does_not_lose_the_failure_before(void) {
     char local;
     void *p = NULL;
     tgpu_event e = NULL;
@@ -263,7 +263,7 @@ int main(int argc, char **argv) {
     RUN(a_failure_names_the_value_and_the_limit);
     RUN(a_failure_names_the_device_and_the_stream);
     RUN(F27_expected_answers_leave_nothing_behind);
-    RUN(cleaning_up_does_not_lose_the_failure_before);
+    RUN(F17_cleaning_up_does_not_lose_the_failure_before);
     RUN(F28_a_failure_belongs_to_the_task_that_had_it);
     RUN(the_last_error_moves_with_the_task);
     RUN(reading_the_error_does_not_change_it);

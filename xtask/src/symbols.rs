@@ -67,7 +67,7 @@ fn readelf(args: &[&str], file: &Path) -> Result<String, String> {
 }
 
 /// The functions that a header declares: names of ours before a parenthesis, outside comments and macros.
-fn functions(header: &str) -> BTreeSet<String> {
+pub fn functions(header: &str) -> BTreeSet<String> {
     let mut text = String::new();
     let mut rest = header;
     while let Some((before, comment)) = rest.split_once("/*") {

@@ -1,6 +1,7 @@
-//! `cargo xtask test`: everything that must hold, in one run.
+//! `cargo xtask test`: everything that must hold, in groups. What fails is collected within a group, and ends the run
+//! with it. The last line counts the tests.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,31 +12,63 @@ use crate::library::{self, root};
 use crate::{header, symbols, tools};
 
 const USAGE: &str = "usage: cargo xtask test [--only NAME]";
-/// A program that runs longer than this hangs.
+/// A program that runs longer than this hangs. The programs themselves give up earlier, and say where.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What the static library needs besides itself.
+/// So does a build.
+const PATIENCE_OF_CARGO: Duration = Duration::from_secs(1800);
+/// What the static library needs besides itself: rustc lists them as its native static libraries, and a program that
+/// lacks one does not link.
 const SYSTEM_LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"];
 const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+/// Threads that keep each other busy take too long where only one of them runs at a time.
+const NOT_UNDER_VALGRIND: &[&str] = &["threads"];
 
 /// What has been tried so far.
 #[derive(Default)]
 struct Tally {
     passed: usize,
-    failed: Vec<String>,
+    failed: usize,
+    /// What failed, by name.
+    names: Vec<String>,
 }
 
+/// How many tests one step has run.
+type Outcome = Result<usize, String>;
+
 impl Tally {
-    fn add(&mut self, name: &str, result: Result<(), String>) {
-        match result {
-            Ok(()) => {
-                println!("ok      {name}");
-                self.passed += 1;
+    fn add(&mut self, name: &str, outcome: Outcome) {
+        match outcome {
+            Ok(tests) => {
+                println!(
+                    "ok      {name}{}",
+                    if tests > 1 {
+                        format!(": {tests}")
+                    } else {
+                        String::new()
+                    }
+                );
+                self.passed += tests;
             }
             Err(text) => {
                 println!("FAILED  {name}\n{text}");
-                self.failed.push(name.to_owned());
+                self.failed += 1;
+                self.names.push(name.to_owned());
             }
         }
+    }
+
+    /// The end of a group: the end of the run, if something has failed.
+    fn check(&self) {
+        if self.failed > 0 {
+            println!("\nfailed: {}", self.names.join(", "));
+            self.count();
+            // Not an error for the caller to print: the count is the last line.
+            std::process::exit(1);
+        }
+    }
+
+    fn count(&self) {
+        println!("\n{} passed, {} failed", self.passed, self.failed);
     }
 }
 
@@ -47,31 +80,23 @@ pub fn run(args: &[&str]) -> Result<(), String> {
     };
     let mut tally = Tally::default();
     heading("tools");
-    tools::require(tools::COMPILERS)?;
+    tally.add("compilers", tools::require(tools::COMPILERS).map(|()| 1));
+    tally.check();
     if only.is_none() {
         whole_tree(&mut tally);
     }
     heading("release build");
-    let folder = library::build()?;
+    let built = library::build();
+    let folder = built.clone().unwrap_or_default();
+    tally.add("shared and static library", built.map(|_| 1));
+    tally.check();
     if only.is_none() {
-        tally.add("exported symbols equal the header's functions", symbols::run());
+        tally.add("they export what the header declares", symbols::run().map(|()| 1));
+        tally.check();
     }
-    heading("C and C++ programs");
-    let programs = programs(&folder, only)?;
-    if let (Some(name), true) = (only, programs.is_empty()) {
-        return Err(format!("no program is named like \"{name}\""));
-    }
-    for (name, result) in build_and_run(programs) {
-        tally.add(&name, result);
-    }
-    if !tally.failed.is_empty() {
-        println!("\nfailed: {}", tally.failed.join(", "));
-    }
-    println!("\n{} passed, {} failed", tally.passed, tally.failed.len());
-    match tally.failed.is_empty() {
-        true => Ok(()),
-        false => Err("cargo xtask test: not everything holds".to_owned()),
-    }
+    c_programs(&mut tally, &folder, only)?;
+    tally.count();
+    Ok(())
 }
 
 fn heading(text: &str) {
@@ -81,86 +106,202 @@ fn heading(text: &str) {
 /// What cargo and the header's generator check.
 fn whole_tree(tally: &mut Tally) {
     heading("format, lints, documentation");
-    tally.add("cargo fmt", cargo(&["fmt", "--all", "--check"], &[]));
-    tally.add(
-        "cargo clippy",
-        cargo(
-            &[
-                "clippy",
-                "--quiet",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ],
-            &[],
-        ),
-    );
+    tally.add("cargo fmt", cargo(&["fmt", "--all", "--check"], &[]).map(|_| 1));
+    let clippy = [
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    tally.add("cargo clippy", cargo(&clippy, &[]).map(|_| 1));
     let warnings = [("RUSTDOCFLAGS", "-D warnings")];
+    let doc = ["doc", "--quiet", "--workspace", "--no-deps"];
+    tally.add("cargo doc", cargo(&doc, &warnings).map(|_| 1));
+    tally.check();
+
+    heading("headers");
     tally.add(
-        "cargo doc",
-        cargo(&["doc", "--quiet", "--workspace", "--no-deps"], &warnings),
+        "taskgpu.h is what src/capi says, and compiles alone in every C and C++ standard",
+        header::run(&["--check"]).map(|()| 1),
     );
-    heading("header");
     tally.add(
-        "include/taskgpu.h is what src/capi says, in every C and C++ standard",
-        header::run(&["--check"]),
+        "taskgpu.hpp compiles alone in C++17 and C++20, with and without exceptions",
+        cpp_header(),
     );
-    tally.add("include/taskgpu.hpp alone, in C++17 and C++20", cpp_header());
+    tally.add(
+        "every function of taskgpu.h is called in a C test",
+        every_function_is_called(),
+    );
+    tally.add(
+        "the field failures are tested where c-tests/README.md says",
+        field_failures(),
+    );
+    tally.check();
+
     heading("Rust tests");
-    tally.add("cargo test", cargo(&["test", "--quiet", "--workspace"], &[]));
+    tally.add(
+        "cargo test",
+        cargo(&["test", "--quiet", "--workspace"], &[]).and_then(|text| rust_tests(&text)),
+    );
+    tally.check();
 }
 
-fn cargo(args: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
+fn cargo(args: &[&str], environment: &[(&str, &str)]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
         .current_dir(root())
         .args(args)
         .envs(environment.iter().copied());
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cargo {}: {status}", args.join(" "))),
-        Err(error) => Err(format!("cargo: {error}")),
+    quietly(&mut command, PATIENCE_OF_CARGO)
+}
+
+/// The sum of the lines "test result: ok. N passed; ...".
+fn rust_tests(text: &str) -> Outcome {
+    let count = |line: &str| {
+        line.strip_prefix("test result: ok. ")?
+            .split(' ')
+            .next()?
+            .parse::<usize>()
+            .ok()
+    };
+    match text.lines().filter_map(count).sum() {
+        0 => Err("no test was run".to_owned()),
+        tests => Ok(tests),
     }
 }
 
-fn cpp_header() -> Result<(), String> {
+fn cpp_header() -> Outcome {
+    let mut tests = 0;
     for compiler in ["g++", "clang++"] {
         for standard in ["-std=c++17", "-std=c++20"] {
             for exceptions in ["-fexceptions", "-fno-exceptions"] {
                 let mut command = Command::new(compiler);
                 command
                     .args(STRICT)
-                    .args([standard, exceptions, "-fsyntax-only", "-x", "c++", "-include"]);
-                command.arg(root().join("include/taskgpu.hpp")).arg("/dev/null");
-                quietly(&mut command)?;
+                    .args([standard, exceptions, "-fsyntax-only", "-x", "c++", "-include"])
+                    .arg(root().join("include/taskgpu.hpp"))
+                    .arg("/dev/null");
+                quietly(&mut command, PATIENCE)?;
+                tests += 1;
             }
         }
     }
-    Ok(())
+    Ok(tests)
+}
+
+/// A function that no C test mentions is one that nobody has tried from C.
+fn every_function_is_called() -> Outcome {
+    let header = read(&root().join("include/taskgpu.h"))?;
+    let mut called = BTreeSet::new();
+    for source in [sources("c-tests", "c")?, sources("c-tests", "h")?].concat() {
+        called.extend(words(&read(&source)?).map(str::to_owned));
+    }
+    let declared = symbols::functions(&header);
+    let missing: Vec<&String> = declared.iter().filter(|name| !called.contains(*name)).collect();
+    match missing[..] {
+        [] => Ok(1),
+        _ => Err(format!("no test in c-tests calls {missing:?}")),
+    }
+}
+
+/// Compares the table of field failures with the tests that have a row in their names.
+fn field_failures() -> Outcome {
+    let tests = [sources("c-tests", "c")?, sources("c-tests", "cpp")?].concat();
+    let stem = |path: &PathBuf| {
+        path.file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let table = read(&root().join("c-tests/README.md"))?;
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| F")?.split(" | ");
+        let row = format!("F{}", cells.next()?);
+        Some((row, cells.nth(1)?.to_owned()))
+    });
+    let mut count = 0;
+    for (row, named) in rows {
+        count += 1;
+        let prefix = format!("{row}_");
+        for test in &tests {
+            let is_there = words(&read(test)?).any(|word| word.starts_with(&prefix));
+            let is_named = named.contains(&format!("`{}`", stem(test)));
+            match (is_there, is_named) {
+                (true, false) => return Err(format!("{row}: the table does not name {}", stem(test))),
+                (false, true) => return Err(format!("{row}: {} has no test of that name", stem(test))),
+                _ => {}
+            }
+        }
+    }
+    match count {
+        39 => Ok(1),
+        _ => Err(format!("the table has {count} rows; there are 39")),
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// A program to build and to run.
 struct Program {
     name: String,
-    build: Command,
+    build: Option<Command>,
     run: Command,
 }
 
-/// Every C and C++ test, against the shared and the static library, and every example.
-fn programs(folder: &Path, only: Option<&str>) -> Result<Vec<Program>, String> {
-    let mut programs = Vec::new();
+fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<(), String> {
     let target = folder.join("../c-tests");
     std::fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
-    let mut add = |source: &Path, kind: &str, compiler: &str, flags: &[&str]| {
-        let stem = source.file_stem().unwrap_or_default().to_string_lossy();
-        let name = format!("{stem} ({kind})");
-        if only.is_some_and(|only| !name.contains(only)) {
-            return;
+    let place = Place {
+        folder,
+        target: &target,
+    };
+    let wanted = |program: &Program| only.is_none_or(|only| program.name.contains(only));
+    let mut any = false;
+    let mut group = |tally: &mut Tally, text: &str, programs: Vec<Program>| {
+        let programs: Vec<Program> = programs.into_iter().filter(wanted).collect();
+        if !programs.is_empty() {
+            any = true;
+            heading(text);
+            build_and_run(tally, programs);
+            tally.check();
         }
-        let binary = target.join(format!("{stem}-{}", kind.replace([' ', ',', '+'], "-")));
+    };
+    group(
+        tally,
+        "C and C++ tests, shared and static library",
+        place.tests()?,
+    );
+    group(tally, "examples", place.examples()?);
+    // It finds what no answer shows. It is no part of a usual installation, so it is not asked for.
+    if tools::found("valgrind") {
+        group(tally, "C tests under valgrind", place.under_valgrind()?);
+    }
+    match (any, only) {
+        (false, Some(name)) => Err(format!("no program is named like \"{name}\"")),
+        _ => Ok(()),
+    }
+}
+
+/// Where the libraries are and the programs go.
+struct Place<'a> {
+    folder: &'a Path,
+    target: &'a Path,
+}
+
+impl Place<'_> {
+    fn program(&self, source: &Path, kind: &str, compiler: &str, flags: &[&str]) -> Program {
+        let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+        let binary = self.binary(&stem, kind);
         let mut build = Command::new(compiler);
         build
             .args(STRICT)
@@ -171,58 +312,111 @@ fn programs(folder: &Path, only: Option<&str>) -> Result<Vec<Program>, String> {
             .arg("-o")
             .arg(&binary);
         match kind.contains("static") {
-            true => build.arg(folder.join("libtaskgpu.a")).args(SYSTEM_LIBRARIES),
+            true => build.arg(self.folder.join("libtaskgpu.a")).args(SYSTEM_LIBRARIES),
             false => {
                 let mut rpath = OsString::from("-Wl,-rpath,");
-                rpath.push(folder);
+                rpath.push(self.folder);
+                // A test that loads the library by itself is not linked with it.
                 build
                     .arg("-L")
-                    .arg(folder)
-                    .arg("-ltaskgpu")
-                    .arg(rpath)
-                    .args(["-lpthread", "-ldl", "-lm"])
+                    .arg(self.folder)
+                    .args(["-Wl,--as-needed", "-ltaskgpu"]);
+                build.arg(rpath).args(["-lpthread", "-ldl", "-lm"])
             }
         };
-        let mut run = Command::new(binary);
-        run.current_dir(root())
-            .env("TASKGPU_BACKENDS", "host")
-            .env("TASKGPU_HOST_DEVICES", "4");
-        // What a test expects of an exported variable, it sets itself.
-        for variable in [
-            "TASKGPU_VISIBLE_DEVICES",
-            "TASKGPU_WAIT",
-            "TASKGPU_HOST_MEMORY",
-            "TASKGPU_HOST_THREADS",
-        ] {
-            run.env_remove(variable);
+        Program {
+            name: format!("{stem} ({kind})"),
+            build: Some(build),
+            run: self.environment(Command::new(binary)),
         }
-        if stem == "file_histogram" {
-            run.arg("examples/data/harbour.txt");
+    }
+
+    fn binary(&self, stem: &str, kind: &str) -> PathBuf {
+        self.target
+            .join(format!("{stem}-{}", kind.replace([' ', ',', '+'], "-")))
+    }
+
+    /// What a test expects of the user's variables, it sets itself.
+    fn environment(&self, mut run: Command) -> Command {
+        run.current_dir(root());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TASKGPU_") {
+                run.env_remove(name);
+            }
         }
-        programs.push(Program { name, build, run });
-    };
-    for source in sources("c-tests", "c")? {
-        add(&source, "shared", "cc", &["-std=c11"]);
-        add(&source, "static", "cc", &["-std=c11"]);
+        run.env("TASKGPU_BACKENDS", "host")
+            .env("TASKGPU_HOST_DEVICES", "4")
+            .env("TASKGPU_LIBRARY", self.folder.join(library::soname()));
+        run
     }
-    for source in sources("c-tests", "cpp")? {
-        add(&source, "C++17, shared", "g++", &["-std=c++17"]);
-        add(&source, "C++20, shared", "clang++", &["-std=c++20"]);
-        add(&source, "C++17, static", "g++", &["-std=c++17"]);
-        add(
-            &source,
-            "no exceptions, shared",
-            "g++",
-            &["-std=c++20", "-fno-exceptions"],
-        );
+
+    fn tests(&self) -> Result<Vec<Program>, String> {
+        let mut programs = Vec::new();
+        let mut add = |source: &Path, kind: &str, compiler: &str, flags: &[&str]| {
+            programs.push(self.program(source, kind, compiler, flags));
+        };
+        for source in sources("c-tests", "c")? {
+            add(&source, "shared", "cc", &["-std=c11"]);
+            add(&source, "static", "cc", &["-std=c11"]);
+        }
+        for source in sources("c-tests", "cpp")? {
+            add(&source, "C++17, shared", "g++", &["-std=c++17"]);
+            add(&source, "C++20, shared", "clang++", &["-std=c++20"]);
+            add(&source, "C++17, static", "g++", &["-std=c++17"]);
+            add(
+                &source,
+                "no exceptions, shared",
+                "g++",
+                &["-std=c++20", "-fno-exceptions"],
+            );
+        }
+        Ok(programs)
     }
-    for source in sources("examples/c", "c")? {
-        add(&source, "example", "cc", &["-std=c11", "-O2"]);
+
+    fn examples(&self) -> Result<Vec<Program>, String> {
+        let mut programs = Vec::new();
+        for source in sources("examples/c", "c")? {
+            programs.push(self.program(&source, "example", "cc", &["-std=c11", "-O2"]));
+        }
+        for source in sources("examples/cpp", "cpp")? {
+            programs.push(self.program(&source, "C++ example", "c++", &["-std=c++17", "-O2"]));
+        }
+        for program in &mut programs {
+            if program.name.starts_with("file_histogram") {
+                program.run.arg("examples/data/harbour.txt");
+            }
+        }
+        Ok(programs)
     }
-    for source in sources("examples/cpp", "cpp")? {
-        add(&source, "C++ example", "c++", &["-std=c++17", "-O2"]);
+
+    /// The C tests again, as they were built before.
+    fn under_valgrind(&self) -> Result<Vec<Program>, String> {
+        let mut programs = Vec::new();
+        for source in sources("c-tests", "c")? {
+            let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+            let binary = self.binary(&stem, "shared");
+            if NOT_UNDER_VALGRIND.contains(&&*stem) || !binary.exists() {
+                continue;
+            }
+            let mut run = self.environment(Command::new("valgrind"));
+            run.args([
+                "--quiet",
+                "--fair-sched=yes",
+                "--error-exitcode=9",
+                "--leak-check=full",
+                "--show-leak-kinds=definite",
+                "--errors-for-leak-kinds=definite",
+            ])
+            .arg(binary)
+            .env("TASKGPU_TEST_VALGRIND", "1");
+            programs.push(Program {
+                name: format!("{stem} (valgrind)"),
+                build: None,
+                run,
+            });
+        }
+        Ok(programs)
     }
-    Ok(programs)
 }
 
 fn sources(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
@@ -234,43 +428,39 @@ fn sources(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Two at a time, as the smallest machine has cores. Results come in the order of the programs.
-fn build_and_run(programs: Vec<Program>) -> Vec<(String, Result<(), String>)> {
-    let queue: Mutex<VecDeque<(usize, Program)>> = Mutex::new(programs.into_iter().enumerate().collect());
-    let results = Mutex::new(Vec::new());
+/// Two at a time, as the smallest machine has cores. A line for each as it ends.
+fn build_and_run(tally: &mut Tally, programs: Vec<Program>) {
+    let queue: Mutex<VecDeque<Program>> = Mutex::new(programs.into());
+    let tally = Mutex::new(tally);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| loop {
                 let next = queue.lock().expect("no test panics").pop_front();
-                let Some((
-                    number,
-                    Program {
-                        name,
-                        mut build,
-                        mut run,
-                    },
-                )) = next
-                else {
+                let Some(Program { name, build, mut run }) = next else {
                     return;
                 };
-                let result = quietly(&mut build).and_then(|()| quietly(&mut run));
-                results
-                    .lock()
-                    .expect("no test panics")
-                    .push((number, name, result));
+                let built = build.map_or(Ok(String::new()), |mut build| quietly(&mut build, PATIENCE));
+                let outcome = built
+                    .and_then(|_| quietly(&mut run, PATIENCE))
+                    .and_then(|text| tests_run(&text));
+                tally.lock().expect("no test panics").add(&name, outcome);
             });
         }
     });
-    let mut results = results.into_inner().expect("no test panics");
-    results.sort_by_key(|(number, ..)| *number);
-    results
-        .into_iter()
-        .map(|(_, name, result)| (name, result))
-        .collect()
 }
 
-/// Runs a command; what it prints is only shown where it fails or hangs.
-fn quietly(command: &mut Command) -> Result<(), String> {
+/// How many tests a program has run: its last line says so. One that says nothing is one test.
+fn tests_run(text: &str) -> Outcome {
+    let count = |line: &str| line.strip_suffix(" passed, 0 failed")?.parse::<usize>().ok();
+    match text.lines().last().and_then(count) {
+        Some(0) => Err("it ran no test".to_owned()),
+        Some(tests) => Ok(tests),
+        None => Ok(1),
+    }
+}
+
+/// Runs a command and answers what it prints, which is shown only where it fails or hangs.
+fn quietly(command: &mut Command, patience: Duration) -> Result<String, String> {
     let shown = format!("{command:?}");
     let output = std::env::temp_dir().join(format!(
         "taskgpu-{}-{:?}",
@@ -289,21 +479,47 @@ fn quietly(command: &mut Command) -> Result<(), String> {
     let status = loop {
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) => break status.to_string(),
-            None if start.elapsed() > PATIENCE => {
+            None if start.elapsed() > patience => {
                 let _ = child.kill();
                 let _ = child.wait();
-                break format!("still running after {} s", PATIENCE.as_secs());
+                break format!("still running after {} s", patience.as_secs());
             }
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     };
     let text = std::fs::read(&output).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim_end().to_owned();
     let _ = std::fs::remove_file(&output);
     match status.as_str() {
-        "exit status: 0" => Ok(()),
-        _ => Err(format!(
-            "{}\n{shown}: {status}",
-            String::from_utf8_lossy(&text).trim_end()
-        )),
+        "exit status: 0" => Ok(text),
+        _ => Err(format!("{text}\n{shown}: {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted_by_what_was_printed() {
+        assert_eq!(
+            rust_tests("\ntest result: ok. 3 passed; 0 failed; x\n\ntest result: ok. 40 passed; 0\n"),
+            Ok(43)
+        );
+        assert!(rust_tests("test result: ok. 0 passed; 0 failed").is_err());
+        assert_eq!(tests_run("ok a\nok b\n2 passed, 0 failed"), Ok(2));
+        assert_eq!(tests_run("hello"), Ok(1));
+        assert!(tests_run("0 passed, 0 failed").is_err());
+    }
+
+    #[test]
+    fn what_a_failing_command_printed_is_shown() {
+        let text = quietly(Command::new("sh").args(["-c", "echo why; exit 3"]), PATIENCE).unwrap_err();
+        assert!(
+            text.starts_with("why\n") && text.ends_with("exit status: 3"),
+            "{text}"
+        );
+        let text = quietly(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap_err();
+        assert!(text.contains("still running"), "{text}");
     }
 }
