@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Tests on a machine with an NVIDIA GPU. Needs cc, and python3 with torch for the second part. Usage: run.sh FOLDER, where
+# FOLDER has libtaskgpu.so and include/.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+folder=$(cd "$1" && pwd)
+ln -sf libtaskgpu.so "$folder/libtaskgpu.so.0.1"
+# The compiler library of the Python wheels, where it is no system library.
+wheels=$(python3 -c "import nvidia, os; print(':'.join(os.path.join(p, d, 'lib') for p in nvidia.__path__ for d in os.listdir(p)))" 2>/dev/null || true)
+export TASKGPU_BACKENDS=cuda LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$wheels"
+failed=0
+cc -std=gnu11 -O1 -g -I"$folder/include" "$here/abi.c" -o /tmp/taskgpu-abi -L"$folder" -ltaskgpu "-Wl,-rpath,$folder" -lpthread || failed=1
+/tmp/taskgpu-abi || failed=1
+timeout 120 python3 "$here/interop.py" "$folder" || failed=1
+if command -v compute-sanitizer > /dev/null; then
+    timeout 90 compute-sanitizer --tool memcheck --error-exitcode 9 /tmp/taskgpu-abi saxpy_from_source_computes_what_a_loop_does 2>&1 | tail -3
+fi
+exit $failed
