@@ -6,56 +6,89 @@ use super::{Error, Result, Status};
 
 /// A descriptor of our own that something is written to once, then closed.
 #[derive(Debug)]
-pub struct SignalFd(libc::c_int);
+pub struct SignalFd {
+    fd: libc::c_int,
+    kind: FdKind,
+}
+
+/// How a descriptor is written to without blocking and without SIGPIPE. Found out when it is handed in, since the signal
+/// itself shall take few system calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FdKind {
+    Socket,
+    /// Raises no SIGPIPE: an eventfd, a file, a terminal.
+    Quiet,
+    /// A pipe.
+    Pipe,
+}
 
 impl SignalFd {
     /// Duplicates the caller's descriptor, so that closing the original does not hurt.
     pub fn dup(fd: i32) -> Result<SignalFd> {
         // SAFETY: fcntl with F_DUPFD_CLOEXEC takes any number and answers EBADF for a bad one.
         let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-        if copy >= 0 {
-            return Ok(SignalFd(copy));
+        if copy < 0 {
+            let why = std::io::Error::last_os_error();
+            let status = match why.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) => Status::OutOfMemory,
+                _ => Status::InvalidArgument,
+            };
+            return Err(Error::new(
+                status,
+                format!("the file descriptor {fd} cannot be duplicated: {why}"),
+            ));
         }
-        let why = std::io::Error::last_os_error();
-        let status = match why.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE) => Status::OutOfMemory,
-            _ => Status::InvalidArgument,
+        // SAFETY: an all-zero stat is a valid one, and the descriptor is ours.
+        let mode = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            libc::fstat(copy, &mut stat);
+            stat.st_mode & libc::S_IFMT
         };
-        Err(Error::new(
-            status,
-            format!("the file descriptor {fd} cannot be duplicated: {why}"),
-        ))
+        let kind = match mode {
+            libc::S_IFSOCK => FdKind::Socket,
+            libc::S_IFIFO => FdKind::Pipe,
+            _ => FdKind::Quiet,
+        };
+        Ok(SignalFd { fd: copy, kind })
     }
 
     /// Adds 1 (8 bytes, as an eventfd counts). Never blocks and raises no SIGPIPE: a full pipe or a reader
     /// that has gone loses the signal, as nobody could be told.
     pub fn signal(self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: `one` is 8 readable bytes; a descriptor that is no socket answers ENOTSOCK.
-        let sent = unsafe {
-            libc::send(
-                self.0,
-                one.as_ptr().cast(),
-                one.len(),
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
-        };
-        if sent < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOTSOCK) {
-            self.write_without_sigpipe(&one);
+        match self.kind {
+            FdKind::Socket => {
+                // SAFETY: `one` is 8 readable bytes and the descriptor is a socket of ours.
+                unsafe {
+                    libc::send(
+                        self.fd,
+                        one.as_ptr().cast(),
+                        one.len(),
+                        libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                    )
+                };
+            }
+            FdKind::Quiet if self.writable() => {
+                // SAFETY: `one` is 8 readable bytes and the descriptor is ours.
+                unsafe { libc::write(self.fd, one.as_ptr().cast(), one.len()) };
+            }
+            FdKind::Pipe if self.writable() => self.write_without_sigpipe(&one),
+            FdKind::Quiet | FdKind::Pipe => {}
         }
     }
 
-    fn write_without_sigpipe(&self, bytes: &[u8; 8]) {
-        let mut writable = libc::pollfd {
-            fd: self.0,
+    /// A pipe that is writable takes PIPE_BUF bytes and an eventfd one more increment, so a write does not block.
+    fn writable(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.fd,
             events: libc::POLLOUT,
             revents: 0,
         };
-        // SAFETY: one valid pollfd; a timeout of 0 does not block. A pipe that is writable takes PIPE_BUF bytes
-        // and an eventfd one more increment, so the write below does not block either.
-        if unsafe { libc::poll(&mut writable, 1, 0) } != 1 || writable.revents & libc::POLLOUT == 0 {
-            return;
-        }
+        // SAFETY: one valid pollfd; a timeout of 0 does not block.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLOUT != 0 }
+    }
+
+    fn write_without_sigpipe(&self, bytes: &[u8; 8]) {
         // SAFETY: plain signal-set calls on zeroed sets of our own; SIGPIPE is blocked for this thread only, the
         // one that the write may raise is taken away again, and the old mask is put back.
         unsafe {
@@ -67,7 +100,7 @@ impl SignalFd {
             libc::sigpending(&mut pending);
             let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
             libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut old);
-            let wrote = libc::write(self.0, bytes.as_ptr().cast(), bytes.len());
+            let wrote = libc::write(self.fd, bytes.as_ptr().cast(), bytes.len());
             if wrote < 0
                 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPIPE)
                 && !was_pending
@@ -88,7 +121,7 @@ impl SignalFd {
 impl Drop for SignalFd {
     fn drop(&mut self) {
         // SAFETY: the descriptor is ours and is closed once.
-        unsafe { libc::close(self.0) };
+        unsafe { libc::close(self.fd) };
     }
 }
 
