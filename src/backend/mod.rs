@@ -195,7 +195,7 @@ pub trait Backend: Send + Sync + 'static {
     /// What the vendor knows about a pointer that is not in our own books; `None` if nothing.
     fn pointer_facts(&self, addr: Addr) -> Option<PointerFacts>;
 
-    /// True where device memory is memory of the host, so that other backends can copy from and to it.
+    /// True where device memory is memory of the host, which needs no pinning to be reached.
     fn memory_is_host(&self) -> bool {
         false
     }

@@ -43,9 +43,7 @@ pub(crate) fn copy(stream: &Stream, dst: End, src: End, bytes: u64) -> Result<()
     // A backend that reaches both ends does the copy for the stream.
     for device in [dst.device, src.device].into_iter().flatten() {
         if dst.place(device).is_some() && src.place(device).is_some() {
-            return in_between(stream, device, |other| {
-                memory::copy_on(other, dst, src, bytes).unwrap_or_else(|| Err(unreachable(stream)))
-            });
+            return copy_by(stream, device, dst, src, bytes);
         }
     }
     let (Some(to), Some(from)) = (dst.device, src.device) else {
@@ -60,6 +58,13 @@ pub(crate) fn copy(stream: &Stream, dst: End, src: End, bytes: u64) -> Result<()
     Ok(())
 }
 
+/// Copies on a stream of `device`, in the order of `stream`.
+fn copy_by(stream: &Stream, device: &'static Device, dst: End, src: End, bytes: u64) -> Result<()> {
+    in_between(stream, device, |other| {
+        memory::copy_on(other, dst, src, bytes).unwrap_or_else(|| Err(unreachable(stream)))
+    })
+}
+
 /// Copies one part through pinned host memory.
 fn stage(
     stream: &Stream,
@@ -67,23 +72,21 @@ fn stage(
     (from, src): (&'static Device, End),
     bytes: u64,
 ) -> Result<()> {
-    let pinned = from
+    // Pinned for the GPU of the two: to the CPU all memory is the same.
+    let pins = if from.backend.memory_is_host() { to } else { from };
+    let pinned = pins
         .backend
-        .host_alloc(from.ordinal, bytes)
-        .map_err(|e| from.concern(e))?;
+        .host_alloc(pins.ordinal, bytes)
+        .map_err(|e| pins.concern(e))?;
     let middle = End {
         addr: Addr::from_backend(pinned.value()),
         device: None,
     };
-    let on = |device: &'static Device, dst: End, src: End| {
-        in_between(stream, device, |other| {
-            memory::copy_on(other, dst, src, bytes).unwrap_or_else(|| Err(unreachable(stream)))
-        })
-    };
-    let copied = on(from, middle, src).and_then(|()| on(to, dst, middle));
+    let copied =
+        copy_by(stream, from, middle, src, bytes).and_then(|()| copy_by(stream, to, dst, middle, bytes));
     // Both copies are held in the stream's order, so what is queued now covers the last use of the memory.
     reaper::leave(Remains::HostMemory {
-        device: from,
+        device: pins,
         addr: pinned,
     });
     copied

@@ -481,8 +481,10 @@ impl End {
     pub(crate) fn place(&self, by: &Device) -> Option<Place> {
         match self.device {
             Some(device) if device::same_backend(device, by) => Some(Place::Device(device.ordinal)),
-            Some(device) if !device.backend.memory_is_host() => None,
-            _ => Some(Place::Host),
+            // Not even memory of the CPU as a device: to a vendor it is pageable memory, which is read when the copy is
+            // queued and not when its turn has come.
+            Some(_) => None,
+            None => Some(Place::Host),
         }
     }
 
