@@ -75,7 +75,7 @@ for torch_stream in [torch.cuda.current_stream(), torch.cuda.Stream()]:
         launch(spin, imported, 1, 1, ctypes.c_uint64(20_000_000))
         launch(twice, imported, n // 256, 256, ctypes.c_void_p(x.data_ptr()), ctypes.c_int(n))
         y = x + 1
-    assert bool((y.cpu() == 7).all())
+        assert bool((y.cpu() == 7).all())
     ok(lib.tgpu_stream_destroy(imported))
     done(f"our kernel between PyTorch's on its stream {torch_stream.cuda_stream:#x}")
 
