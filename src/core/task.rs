@@ -321,16 +321,26 @@ impl Task {
         self.cold.lock().error.clone()
     }
 
-    #[inline]
+    // Scopes look here four times: worth the code.
+    #[inline(always)]
     fn stream(&self, device: u32) -> Result<&TaskStream> {
-        let streams = match self.streams.get() {
-            Some(streams) => streams,
-            None => {
-                let count = runtime()?.devices.len();
-                self.streams
-                    .get_or_init(|| (0..count).map(|_| TaskStream::default()).collect())
-            }
-        };
+        match self
+            .streams
+            .get()
+            .and_then(|streams| streams.get(device as usize))
+        {
+            Some(stream) => Ok(stream),
+            None => self.make_streams(device),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_streams(&self, device: u32) -> Result<&TaskStream> {
+        let count = runtime()?.devices.len();
+        let streams = self
+            .streams
+            .get_or_init(|| (0..count).map(|_| TaskStream::default()).collect());
         Ok(&streams[device as usize])
     }
 
