@@ -102,7 +102,7 @@ pub unsafe extern "C" fn tgpu_device_count(out: *mut i32) -> tgpu_status {
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_device_get(out: *mut tgpu_device) -> tgpu_status {
     // The common case needs no panic boundary.
-    if let (Some(device), false) = (core::device::chosen(), out.is_null()) {
+    if let (Some(device), false) = (core::device::seen(), out.is_null()) {
         // SAFETY: the caller's pointer, not NULL.
         unsafe { out.write_unaligned(device as tgpu_device) };
         return TGPU_OK;
