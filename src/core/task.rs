@@ -577,3 +577,38 @@ fn take_hold(slot: &'static TaskSlot, task: TaskHandle, thread: u64) -> Result<(
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_late_with_an_old_handle_is_in_nobodys_way() {
+        let old = create(TaskOptions::default()).unwrap();
+        let slot = TASKS.find(old.bits()).unwrap();
+        destroy(old).unwrap();
+        let (stop, both) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            // As threads do that found the old task just before it was destroyed.
+            let late = scope.spawn(|| {
+                both.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(
+                        take_hold(slot, old, u64::MAX >> 1).unwrap_err().status(),
+                        Status::InvalidHandle
+                    );
+                }
+            });
+            both.wait();
+            let swapped: Result<()> = (0..1_000_000).try_for_each(|_| {
+                let task = create(TaskOptions::default())?;
+                swap(task)?;
+                swap(TaskHandle::NULL)?;
+                destroy(task)
+            });
+            stop.store(true, Ordering::Relaxed);
+            late.join().unwrap();
+            swapped.unwrap();
+        });
+    }
+}
