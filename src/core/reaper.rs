@@ -67,18 +67,16 @@ pub(crate) fn leave(remains: Remains) {
         return;
     }
     LEFT.push(remains);
-    let thread = THREAD.get_or_init(|| {
+    let started = THREAD.get_or_try_init(|| {
         registry::helpers_started();
         let _signals = os::SignalsBlocked::new();
-        let spawned = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("taskgpu-reaper".to_owned())
-            .spawn(run);
-        match spawned {
-            Ok(handle) => handle.thread().clone(),
-            // Without a thread the remains stay where they are: a leak, but nothing is used after its end.
-            Err(_) => std::thread::current(),
-        }
+            .spawn(run)
+            .map(|handle| handle.thread().clone())
     });
+    // Where no thread is to be had the remains stay where they are, until something more is left and one is.
+    let Ok(thread) = started else { return };
     if STATE.swap(AWAKE, Ordering::SeqCst) == ASLEEP {
         thread.unpark();
     }
