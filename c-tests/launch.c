@@ -67,7 +67,7 @@ static void a_block_may_have_all_the_shared_memory_there_is(void) {
     tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     tgpu_kernel k = kernel_of(see, 1, (const size_t[]){sizeof pointer});
-    CHECK_OK(tgpu_device_info_get(0, &device));
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
     memset(&seen, 0, sizeof seen);
     seen.shared_bytes = config.shared_bytes = device.max_shared_per_block;
     for (int i = 0; i < 3; i++) seen.grid[i] = seen.block[i] = 1;
