@@ -49,7 +49,16 @@ impl SignalFd {
             libc::S_IFIFO => FdKind::Pipe,
             _ => FdKind::Quiet,
         };
-        Ok(SignalFd { fd: copy, kind })
+        let signal = SignalFd { fd: copy, kind };
+        // SAFETY: the descriptor is ours; F_GETFL takes nothing more.
+        let flags = unsafe { libc::fcntl(copy, libc::F_GETFL) };
+        if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+            return Err(Error::new(
+                Status::InvalidArgument,
+                format!("the file descriptor {fd} is not open for writing"),
+            ));
+        }
+        Ok(signal)
     }
 
     /// Adds 1 (8 bytes, as an eventfd counts). Never blocks and raises no SIGPIPE: a full pipe or a reader
