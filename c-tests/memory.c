@@ -534,6 +534,12 @@ static void what_runs_over_the_end_is_refused_with_both_numbers(void) {
         CHECK_REFUSED(tgpu_memcpy(pinned, p, over[i], NULL), TGPU_ERROR_INVALID_ARGUMENT, TEXT(over[i]), "1000");
     }
     CHECK_REFUSED(tgpu_memset(p + 999, 1, 2, NULL), TGPU_ERROR_INVALID_ARGUMENT, "2", "1");
+    CHECK_OK(tgpu_host_register(host, 1000));
+    CHECK_REFUSED(tgpu_memset(host, 1, 1001, NULL), TGPU_ERROR_INVALID_ARGUMENT, "1001", "1000");
+    CHECK_REFUSED(tgpu_fill(host + 500, host, 1, 501, NULL), TGPU_ERROR_INVALID_ARGUMENT, "501", "500");
+    CHECK_OK(tgpu_memcpy(pinned, host + 500, 1000, NULL)); /* a copy may go on in what is not registered */
+    CHECK_OK(tgpu_synchronize());
+    CHECK_OK(tgpu_host_unregister(host));
     CHECK_REFUSED(tgpu_memcpy(p + 500, host, 501, NULL), TGPU_ERROR_INVALID_ARGUMENT, "501", "500");
     CHECK_STATUS(tgpu_memset(p, 1, UINT64_MAX, NULL), TGPU_ERROR_INVALID_ARGUMENT); /* round the end of the address space */
     CHECK_STATUS(tgpu_memcpy(p, host, UINT64_MAX, NULL), TGPU_ERROR_INVALID_ARGUMENT);

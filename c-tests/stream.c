@@ -682,6 +682,22 @@ static void descriptors_that_are_not_open_are_refused(void) {
     CHECK_STATE(before);
 }
 
+static void descriptors_that_cannot_be_written_to_are_refused(void) {
+    int ends[2], only_a_name = open("/", O_PATH | O_CLOEXEC);
+    tgpu_event e = NULL;
+    CHECK_EQ(pipe(ends), 0);
+    CHECK(only_a_name >= 0);
+    CHECK_OK(tgpu_event_create(NULL, &e));
+    const int wrong[] = {ends[0], only_a_name};
+    for (int i = 0; i < 2; i++) {
+        CHECK_REFUSED(tgpu_stream_signal_fd(NULL, wrong[i]), TGPU_ERROR_INVALID_ARGUMENT, SIGNED(wrong[i]), "writing");
+        CHECK_REFUSED(tgpu_event_signal_fd(e, wrong[i]), TGPU_ERROR_INVALID_ARGUMENT, SIGNED(wrong[i]), "writing");
+        close(wrong[i]);
+    }
+    close(ends[1]);
+    CHECK_OK(tgpu_event_destroy(e));
+}
+
 static void descriptors_do_not_leak(void) {
     CHECK_OK(tgpu_synchronize()); /* first: a runtime may open descriptors of its own */
     int fd = eventfd(0, EFD_CLOEXEC), next;
@@ -857,6 +873,7 @@ int main(int argc, char **argv) {
     RUN(a_full_pipe_or_socket_blocks_nobody);
     RUN(a_reader_that_has_gone_raises_no_sigpipe);
     RUN(descriptors_that_are_not_open_are_refused);
+    RUN(descriptors_that_cannot_be_written_to_are_refused);
     RUN(descriptors_do_not_leak);
     RUN(a_native_stream_comes_back_as_the_same_stream);
     RUN(an_imported_stream_can_be_current);
