@@ -320,16 +320,15 @@ pub fn count() -> Result<u32> {
     Ok(runtime()?.devices.len() as u32)
 }
 
-/// The calling task's device where that takes no more than a look: a call or a default has chosen it before.
+/// The calling task's device where that takes no more than a look: nothing has changed since it was last asked.
 #[inline]
-pub fn chosen() -> Option<u32> {
-    task::present()?.chosen_device()
+pub fn seen() -> Option<u32> {
+    task::seen_device()
 }
 
 /// The calling task's device.
-#[inline]
 pub fn current() -> Result<u32> {
-    Ok(task::here()?.device()? as u32)
+    task::here()?.see_device()
 }
 
 /// Makes a device the calling task's, and the thread's vendor device.

@@ -90,7 +90,7 @@ struct Here {
 }
 
 /// The current stream as it was last looked up, and the slot that says whether it still lives. Only the thread that a
-/// task is current on changes what its current stream is, so a copy in that thread is enough.
+/// task is current on changes what its current device and stream are, so a copy in that thread is enough.
 #[derive(Clone, Copy)]
 struct Seen {
     handle: u64,
@@ -102,6 +102,8 @@ thread_local! {
     static HERE: Cell<Option<Here>> = const { Cell::new(None) };
     /// Empty after every change of the task, its device or its streams.
     static SEEN: Cell<Option<Seen>> = const { Cell::new(None) };
+    /// The current device as it was last looked up, `UNCHOSEN` after every change of the task or its device.
+    static SEEN_DEVICE: Cell<i32> = const { Cell::new(UNCHOSEN) };
     /// This thread runs a callback of a caller.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -128,6 +130,12 @@ pub(crate) fn seen_stream() -> Option<StreamHandle> {
     slot.is(handle).then(|| StreamHandle::from_bits(handle))
 }
 
+/// The current device where that takes no more than a look at what was seen last.
+#[inline]
+pub(crate) fn seen_device() -> Option<u32> {
+    u32::try_from(SEEN_DEVICE.get()).ok()
+}
+
 /// Remembers the current stream, which lives in `slot`.
 pub(crate) fn see_stream(handle: StreamHandle, slot: &'static StreamSlot) {
     SEEN.set(Some(Seen {
@@ -140,6 +148,7 @@ pub(crate) fn see_stream(handle: StreamHandle, slot: &'static StreamSlot) {
 #[inline]
 fn changed() {
     SEEN.set(None);
+    SEEN_DEVICE.set(UNCHOSEN);
 }
 
 /// The calling task, if the thread has one already.
@@ -206,6 +215,7 @@ extern "C" fn thread_exit() {
     let Some(Here { task, own }) = HERE.take() else {
         return;
     };
+    changed();
     if registry::forked() || registry::exiting() {
         return;
     }
@@ -276,18 +286,19 @@ impl Task {
         }
     }
 
+    /// The device, remembered for the next look.
+    pub(crate) fn see_device(&self) -> Result<u32> {
+        let device = self.device()?;
+        SEEN_DEVICE.set(device);
+        Ok(device as u32)
+    }
+
     #[cold]
     #[inline(never)]
     fn start_device(&self) -> Result<i32> {
         let default = runtime()?.default_device.load(Ordering::Relaxed);
         self.device.store(default, Ordering::Relaxed);
         Ok(default)
-    }
-
-    /// The device, if one was chosen.
-    #[inline]
-    pub(crate) fn chosen_device(&self) -> Option<u32> {
-        u32::try_from(self.device.load(Ordering::Relaxed)).ok()
     }
 
     #[inline]
@@ -321,16 +332,26 @@ impl Task {
         self.cold.lock().error.clone()
     }
 
-    #[inline]
+    // Scopes look here four times: worth the code.
+    #[inline(always)]
     fn stream(&self, device: u32) -> Result<&TaskStream> {
-        let streams = match self.streams.get() {
-            Some(streams) => streams,
-            None => {
-                let count = runtime()?.devices.len();
-                self.streams
-                    .get_or_init(|| (0..count).map(|_| TaskStream::default()).collect())
-            }
-        };
+        match self
+            .streams
+            .get()
+            .and_then(|streams| streams.get(device as usize))
+        {
+            Some(stream) => Ok(stream),
+            None => self.make_streams(device),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_streams(&self, device: u32) -> Result<&TaskStream> {
+        let count = runtime()?.devices.len();
+        let streams = self
+            .streams
+            .get_or_init(|| (0..count).map(|_| TaskStream::default()).collect());
         Ok(&streams[device as usize])
     }
 
