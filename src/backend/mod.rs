@@ -17,7 +17,9 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 pub mod cuda;
+mod dynamic;
 mod error;
+mod fill;
 pub mod host;
 pub mod os;
 mod types;

@@ -29,8 +29,10 @@ pub type hiprtcResult = c_int;
 pub type hiprtcProgram = *mut c_void;
 /// A function the runtime calls when a stream gets to it, with the status of the work before.
 pub type hipStreamCallback_t = unsafe extern "C" fn(hipStream_t, hipError_t, *mut c_void);
-/// The same without a status.
-pub type hipHostFn_t = unsafe extern "C" fn(*mut c_void);
+/// What `hipGetDeviceProperties` fills, of which we read one text: its other fields are asked for one by one.
+pub type hipDeviceProp_t = c_void;
+/// What `hipGetDevicePropertiesR0600` fills, since ROCm 6.
+pub type hipDeviceProp_tR0600 = c_void;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -129,6 +131,7 @@ pub const hipEventBlockingSync: c_uint = 1;
 pub const hipEventDisableTiming: c_uint = 2;
 pub const hipHostMallocPortable: c_uint = 1;
 pub const hipHostRegisterPortable: c_uint = 1;
+pub const hipMallocSignalMemory: c_uint = 2;
 pub const hipStreamWaitValueGte: c_uint = 0;
 
 pub const hipStreamCaptureModeRelaxed: hipStreamCaptureMode = 2;

@@ -7,8 +7,6 @@ macro_rules! hip_functions {
     ($with:ident) => {
         $with! {
             required {
-                fn hipInit(c_uint) -> hipError_t;
-                fn hipDriverGetVersion(*mut c_int) -> hipError_t;
                 fn hipRuntimeGetVersion(*mut c_int) -> hipError_t;
                 fn hipGetErrorName(hipError_t) -> *const c_char;
                 fn hipGetErrorString(hipError_t) -> *const c_char;
@@ -62,12 +60,12 @@ macro_rules! hip_functions {
                 fn hipModuleLaunchKernel(hipFunction_t, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, hipStream_t, *mut *mut c_void, *mut *mut c_void) -> hipError_t;
             }
             optional {
-                fn hipGetDeviceProperties(*mut c_void, c_int) -> hipError_t;
-                fn hipGetDevicePropertiesR0600(*mut c_void, c_int) -> hipError_t;
+                fn hipGetDeviceProperties(*mut hipDeviceProp_t, c_int) -> hipError_t;
+                fn hipGetDevicePropertiesR0600(*mut hipDeviceProp_tR0600, c_int) -> hipError_t;
                 fn hipDeviceGetUuid(*mut hipUUID, hipDevice_t) -> hipError_t;
                 fn hipStreamGetDevice(hipStream_t, *mut hipDevice_t) -> hipError_t;
                 fn hipGetStreamDeviceId(hipStream_t) -> c_int;
-                fn hipLaunchHostFunc(hipStream_t, hipHostFn_t, *mut c_void) -> hipError_t;
+                fn hipExtMallocWithFlags(*mut *mut c_void, usize, c_uint) -> hipError_t;
                 fn hipStreamWaitValue32(hipStream_t, *mut c_void, u32, c_uint, u32) -> hipError_t;
                 fn hipMemPoolCreate(*mut hipMemPool_t, *const hipMemPoolProps) -> hipError_t;
                 fn hipMemPoolSetAttribute(hipMemPool_t, hipMemPoolAttr, *mut c_void) -> hipError_t;
