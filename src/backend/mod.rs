@@ -16,11 +16,13 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
+mod common;
 pub mod cuda;
 mod dynamic;
 mod error;
 mod fill;
 pub mod host;
+mod image;
 pub mod os;
 mod types;
 

@@ -54,10 +54,6 @@ pub(super) struct CuMemAccessDesc {
 
 pub(super) const STREAM_DEFAULT: c_uint = 0;
 pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
-/// `CU_STREAM_LEGACY`, a stream handle that means the current context's legacy stream.
-pub(super) const STREAM_LEGACY: u64 = 1;
-/// `CU_STREAM_PER_THREAD`.
-pub(super) const STREAM_PER_THREAD: u64 = 2;
 /// Goes on once the number at the address has reached the value, wrapping around allowed for.
 pub(super) const STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 pub(super) const EVENT_BLOCKING_SYNC: c_uint = 1;

@@ -12,23 +12,12 @@ use super::codes::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, I
 use super::device::{Device, Relaxed};
 use super::stream::{context_for, fence, fence_block, fence_drop, native};
 use super::CudaBackend;
+use crate::backend::common::{size, spot};
 use crate::backend::fill::{check, plan, Plan, Step};
 use crate::backend::{Addr, Error, Place, PointerFacts, RawStream, Result, Status};
 
 /// Bytes at most that strided fills write: from there on copies are faster.
 const SEED_BYTES: u64 = 256 * 1024;
-
-fn size(bytes: u64) -> Result<usize> {
-    usize::try_from(bytes).map_err(|_| {
-        Error::new(
-            Status::OutOfMemory,
-            format!(
-                "{bytes} bytes are more than this process can address ({})",
-                usize::MAX
-            ),
-        )
-    })
-}
 
 /// F31: an answer of success with no memory is no success.
 fn given(device: &Device, address: CuDevicePtr, bytes: u64) -> Result<Addr> {
@@ -307,13 +296,6 @@ pub(super) fn copy(
             spot(dst_place)
         )
     })
-}
-
-fn spot(place: Place) -> String {
-    match place {
-        Place::Host => "host".into(),
-        Place::Device(d) => format!("device {d}"),
-    }
 }
 
 pub(super) fn fill(device: &Device, stream: RawStream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
