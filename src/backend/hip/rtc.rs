@@ -35,8 +35,6 @@ pub(super) struct Compiler {
     targets: Option<Comgr>,
     version: (i32, i32),
     path: String,
-    /// Older ones are not made for several threads.
-    one_at_a_time: Mutex<()>,
 }
 
 /// What a compilation gave.
@@ -47,6 +45,9 @@ pub(super) struct Compiled {
     /// Name expressions and the symbols they became.
     pub(super) names: Vec<(String, String)>,
 }
+
+/// The compiler of ROCm 5.2 crashes when two threads use it (seen).
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Options that name the target.
 const TARGET_OPTIONS: [&str; 2] = ["--offload-arch=", "--gpu-architecture="];
@@ -111,7 +112,6 @@ impl Compiler {
             functions,
             targets,
             version,
-            one_at_a_time: Mutex::new(()),
         }
     }
 
@@ -172,6 +172,7 @@ impl Compiler {
             .replace('\n', " ");
         let c_source = c(&format!("#line 1 \"{named}\"\n{source}"), "the source's name")?;
         let c_title = c(title, "the source's name")?;
+        let _one = ONE_AT_A_TIME.lock();
         let mut arguments = Vec::new();
         let own_targets: Vec<&str> = options
             .options
@@ -195,7 +196,6 @@ impl Compiler {
             .collect::<Result<_>>()?;
         let mut argument_list: Vec<*const c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
 
-        let _one = self.one_at_a_time.lock();
         let mut job = Job {
             functions: &self.functions,
             program: null_mut(),
