@@ -35,6 +35,13 @@ pub(crate) enum Remains {
     },
     /// Freed once everything queued now on any device has passed.
     HostMemory { device: &'static Device, addr: Addr },
+    /// Pinned memory that a copy went through: kept for the next one once what was recorded has passed.
+    Staging {
+        device: &'static Device,
+        addr: Addr,
+        size: u64,
+        after: Arc<Recorded>,
+    },
 }
 
 static LEFT: SegQueue<Remains> = SegQueue::new();
@@ -187,7 +194,10 @@ fn passed(state: Result<bool>) -> bool {
 impl Pending {
     fn new(remains: Remains) -> Pending {
         let unmarked = match &remains {
-            Remains::Stream(_) | Remains::RawStream { .. } | Remains::Event { .. } => Vec::new(),
+            Remains::Stream(_)
+            | Remains::RawStream { .. }
+            | Remains::Event { .. }
+            | Remains::Staging { .. } => Vec::new(),
             Remains::Module { device, .. } | Remains::Memory { device, .. } => streams(device),
             Remains::HostMemory { .. } => device::all().iter().flat_map(streams).collect(),
         };
@@ -231,7 +241,8 @@ impl Pending {
             Some(Remains::Memory {
                 after: Some(recorded),
                 ..
-            }) => passed(recorded.done()),
+            })
+            | Some(Remains::Staging { after: recorded, .. }) => passed(recorded.done()),
             _ => true,
         };
         if ready {
@@ -262,5 +273,12 @@ fn finish(remains: Remains) {
         Remains::Module { device, raw } => device.backend.module_destroy(device.ordinal, raw),
         Remains::Memory { device, addr, .. } => drop(device.backend.free(device.ordinal, addr)),
         Remains::HostMemory { device, addr } => drop(device.backend.host_free(device.ordinal, addr)),
+        Remains::Staging {
+            device, addr, size, ..
+        } => {
+            if let Some(addr) = device.staging.keep(addr, size) {
+                drop(device.backend.host_free(device.ordinal, addr));
+            }
+        }
     }
 }
