@@ -1,6 +1,8 @@
 //! What the backends of vendors have in common: how raw streams are numbered, what a queued callback holds, how long a nap
 //! is, and what they refuse in the same words.
 
+use std::collections::HashMap;
+use std::ffi::CString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +111,38 @@ impl Queued {
 /// How long to sleep between two questions whether something has happened: a sixteenth of the time waited so far.
 pub(super) fn nap(waited: Duration) -> Duration {
     (waited / 16).clamp(Duration::from_micros(50), Duration::from_millis(1))
+}
+
+/// A module's name expressions and the symbols they stand for.
+#[derive(Debug)]
+pub(super) struct Names(HashMap<String, String>);
+
+impl Names {
+    pub(super) fn new(names: Vec<(String, String)>) -> Names {
+        Names(names.into_iter().collect())
+    }
+
+    /// What the vendor knows `name` by.
+    pub(super) fn symbol(&self, name: &str) -> Result<CString> {
+        CString::new(self.0.get(name).map_or(name, String::as_str)).map_err(|_| {
+            Error::new(
+                Status::InvalidArgument,
+                format!("the name {name:?} has a NUL character"),
+            )
+        })
+    }
+
+    /// Says that there is no `what` (kernel, variable) of that name, and which names might have been meant.
+    #[cold]
+    pub(super) fn missing(&self, what: &str, name: &str) -> String {
+        let mut known: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        let hint = match known.is_empty() {
+            true => "; a C++ name needs extern \"C\" or a name expression".into(),
+            false => format!("; its name expressions are {}", known.join(", ")),
+        };
+        format!("the module has no {what} named {name:?}{hint}")
+    }
 }
 
 /// Bytes as the vendor counts them.
