@@ -350,6 +350,7 @@ static void a_handler_of_the_program_sees_a_kernels_fault(void) {
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     void *guarded = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(guarded != MAP_FAILED);
+    CHECK_OK(tgpu_device_set(host_device()));
     signal(SIGSEGV, note_fault);
     CHECK_OK(tgpu_kernel_from_host_fn(fault, guarded, 0, NULL, &k));
     CHECK_OK(tgpu_launch(k, &config, NULL));
