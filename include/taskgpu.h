@@ -996,7 +996,7 @@ tgpu_status tgpu_stream_add_callback(tgpu_stream s, tgpu_callback fn, void *data
  * @param s   the stream, NULL for the current one.
  * @param fd  a descriptor open for writing.
  * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_INVALID_ARGUMENT
- *         if fd is negative or not open; TGPU_ERROR_CAPTURING if s is being captured; the device
+ *         if fd is negative or not open for writing; TGPU_ERROR_CAPTURING if s is being captured; the device
  *         statuses.
  *
  * Ownership: the descriptor is duplicated during the call, so the caller may close its own at
@@ -1218,7 +1218,7 @@ tgpu_status tgpu_event_elapsed(tgpu_event start, tgpu_event end, double *seconds
  * @param e   the event.
  * @param fd  a descriptor open for writing.
  * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_INVALID_ARGUMENT if
- *         fd is negative or not open; TGPU_ERROR_CAPTURING if the event was recorded into a
+ *         fd is negative or not open for writing; TGPU_ERROR_CAPTURING if the event was recorded into a
  *         capture; the device statuses.
  *
  * Ownership: the descriptor is duplicated during the call, so the caller may close its own at

@@ -49,7 +49,16 @@ impl SignalFd {
             libc::S_IFIFO => FdKind::Pipe,
             _ => FdKind::Quiet,
         };
-        Ok(SignalFd { fd: copy, kind })
+        let signal = SignalFd { fd: copy, kind };
+        // SAFETY: the descriptor is ours; F_GETFL takes nothing more.
+        let flags = unsafe { libc::fcntl(copy, libc::F_GETFL) };
+        if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+            return Err(Error::new(
+                Status::InvalidArgument,
+                format!("the file descriptor {fd} is not open for writing"),
+            ));
+        }
+        Ok(signal)
     }
 
     /// Adds 1 (8 bytes, as an eventfd counts). Never blocks and raises no SIGPIPE: a full pipe or a reader
@@ -125,18 +134,34 @@ impl Drop for SignalFd {
     }
 }
 
-/// Blocks all signals on the calling thread while it lives; a thread started meanwhile has them blocked for good.
+/// What a thread brings on itself, by a fault in code of the caller's that it runs. Blocked, it would end the process
+/// without asking the handler that the program may have.
+const FAULTS: [libc::c_int; 6] = [
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGSEGV,
+    libc::SIGSYS,
+    libc::SIGTRAP,
+];
+
+/// Blocks all signals but faults on the calling thread while it lives; a thread started meanwhile has them blocked for
+/// good.
 pub struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
     /// Blocks them now.
     #[allow(clippy::new_without_default)]
     pub fn new() -> SignalsBlocked {
-        // SAFETY: both sets are live; sigfillset initialises the one and pthread_sigmask writes the other.
+        // SAFETY: both sets are live; sigfillset initialises the one, the faults are signals, and pthread_sigmask writes
+        // the other.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
+            for fault in FAULTS {
+                libc::sigdelset(&mut all, fault);
+            }
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
             SignalsBlocked(before)
         }
