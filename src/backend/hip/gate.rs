@@ -9,7 +9,7 @@ use super::device::Device;
 #[allow(clippy::wildcard_imports)]
 use super::ffi::*;
 use super::stream::{native, refuse_capture};
-use crate::backend::{Error, Gate, RawStream, Result, Status};
+use crate::backend::{Arrange, Error, Gate, RawStream, Result, Status};
 
 /// A number in signal memory that streams wait for. It only grows, so that a flag can serve the next gate though a stream may
 /// not have looked at it since it was set for the last one.
@@ -35,6 +35,7 @@ fn free_flag(device: &Device) -> Result<Flag> {
         return Ok(flag);
     }
     let allocate = device.api.hipExtMallocWithFlags.ok_or_else(|| unable(device))?;
+    let _here = device.enter()?;
     let mut p = null_mut();
     let answer = Answer {
         // SAFETY: `p` is writable; the device is current.
@@ -51,16 +52,24 @@ fn free_flag(device: &Device) -> Result<Flag> {
 }
 
 /// Holds later work on the stream back until the gate is opened, which is one store to memory.
-pub(super) fn gate(device: &Device, stream: RawStream) -> Result<Gate> {
+pub(super) fn gate(device: &Device, stream: RawStream, arrange: Arrange<'_>) -> Result<()> {
     let wait = device
         .api
         .hipStreamWaitValue32
         .filter(|_| device.waits_for_values)
         .ok_or_else(|| unable(device))?;
     refuse_capture(device, stream, "a wait for another runtime's work")?;
-    let _here = device.enter()?;
     let flag = free_flag(device)?;
     let value = flag.value + 1;
+    let free = Arc::clone(&device.flags);
+    arrange(Gate::new(move || {
+        flag.cell.store(value.into(), Ordering::SeqCst);
+        // The comparison knows no wrapping around: a flag that has counted to the end has done its service.
+        if value < u32::MAX {
+            free.push(Flag { value, ..flag });
+        }
+    }))?;
+    let _here = device.enter()?;
     let answer = Answer {
         // SAFETY: the stream is live; the flag's memory is never freed.
         code: unsafe {
@@ -74,18 +83,7 @@ pub(super) fn gate(device: &Device, stream: RawStream) -> Result<Gate> {
         },
         function: "hipStreamWaitValue32",
     };
-    if let Err(e) = device.check(answer, || {
+    device.check(answer, || {
         "cannot make a stream wait for a number in memory".into()
-    }) {
-        device.flags.push(flag);
-        return Err(e);
-    }
-    let free = Arc::clone(&device.flags);
-    Ok(Gate::new(move || {
-        flag.cell.store(value.into(), Ordering::SeqCst);
-        // The comparison knows no wrapping around: a flag that has counted to the end has done its service.
-        if value < u32::MAX {
-            free.push(Flag { value, ..flag });
-        }
-    }))
+    })
 }
