@@ -45,7 +45,7 @@ pub fn build() -> Result<PathBuf, String> {
 }
 
 /// Programs ask the loader for the SONAME; cargo writes only the plain name.
-fn link_soname(folder: &Path) -> Result<(), String> {
+pub fn link_soname(folder: &Path) -> Result<(), String> {
     let soname = folder.join(soname());
     match std::fs::remove_file(&soname) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -1,19 +1,17 @@
 //! The vendor's run-time compiler, found when the first source is compiled. It works without a device.
 
-#[cfg(not(feature = "hip-link"))]
 use std::ffi::OsString;
 use std::ffi::{c_char, c_int, CStr, CString};
-#[cfg(not(feature = "hip-link"))]
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
 use parking_lot::Mutex;
 
-use super::api::Api;
+use super::api::{places, Api};
 #[allow(clippy::wildcard_imports)]
 use super::ffi::*;
 use super::targets::Comgr;
-use crate::backend::dynamic::{self, file_of};
+use crate::backend::dynamic::{self, file_of, mapped_files, open_library, open_mapped, symbol};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 
 macro_rules! functions {
@@ -54,10 +52,7 @@ const TARGET_OPTIONS: [&str; 2] = ["--offload-arch=", "--gpu-architecture="];
 
 impl Compiler {
     /// Finds the compiler that goes with the runtime: in the runtime's own library, as with ROCm 5.2, else in `libhiprtc`.
-    #[cfg(not(feature = "hip-link"))]
     pub(super) fn load(api: &Api, version: i32) -> Result<Compiler> {
-        use super::api::places;
-        use crate::backend::dynamic::{mapped_files, open_library, open_mapped, symbol};
         let major = version / 10_000_000;
         let runtime = api.path();
         let folder = Path::new(&runtime).parent().unwrap_or(Path::new("/"));
@@ -92,15 +87,6 @@ impl Compiler {
         // Never closed: it has threads and exit handlers of its own.
         std::mem::forget(library);
         Ok(Compiler::new(functions?, targets))
-    }
-
-    /// The compiler that the process has been linked with. Nothing is loaded.
-    #[cfg(feature = "hip-link")]
-    pub(super) fn load(_api: &Api, _version: i32) -> Result<Compiler> {
-        use super::link::by_name;
-        let functions = Functions::find(by_name)
-            .map_err(|name| missing(&format!("the process has no function {name}")))?;
-        Ok(Compiler::new(functions, Comgr::find(by_name).ok()))
     }
 
     fn new(functions: Functions, targets: Option<Comgr>) -> Compiler {
