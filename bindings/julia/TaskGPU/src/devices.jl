@@ -57,7 +57,7 @@ end
 
 Calls `f()` with `d` as the current device, and restores the device and stream that were current, also if `f` throws.
 """
-device!(f::Function, d::Device) = within(f, out -> API.tgpu_scope_enter_device(d.index, out))
+device!(f, d::Device) = within(f, out -> API.tgpu_scope_enter_device(d.index, out))
 
 # Calls `f` in the scope that `enter` enters.
 function within(f, enter)

@@ -85,7 +85,7 @@ end
 
 Calls `f()` with `s` as the current stream, and restores the device and stream that were current, also if `f` throws.
 """
-stream!(f::Function, s::Stream) = GC.@preserve s within(f, out -> API.tgpu_scope_enter_stream(s.handle, out))
+stream!(f, s::Stream) = GC.@preserve s within(f, out -> API.tgpu_scope_enter_stream(s.handle, out))
 
 "True if everything queued on the stream so far is done."
 isdone(s::Stream) = API.tgpu_stream_query(s.handle) == API.TGPU_OK

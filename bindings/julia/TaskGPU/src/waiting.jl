@@ -49,16 +49,21 @@ end
 "How long a wait asks again and again, letting other tasks run in between, before it goes to the event loop."
 const POLL_NANOSECONDS = 75_000
 
+function poll(done)
+    done() && return true
+    start = time_ns()
+    while time_ns() - start < POLL_NANOSECONDS
+        yield()
+        done() && return true
+    end
+    return false
+end
+
 """
 Waits until `done()` is true. `signal(descriptor)` asks the library to write to the descriptor when it will be.
 """
 function wait_until(done, signal)
-    done() && return
-    start = time_ns()
-    while time_ns() - start < POLL_NANOSECONDS
-        yield()
-        done() && return
-    end
+    poll(done) && return
     waiter = take_waiter()
     unused = false
     try
@@ -72,6 +77,8 @@ function wait_until(done, signal)
         # After an exception the library will still write to it one day.
         unused ? give_back(waiter) : close(waiter)
     end
-    done() # Throws if the work has failed. It may be false, because of newer work: what was waited for is done.
+    # What was waited for is over, and asking throws if it failed. The answer may still be no: the stream may have newer
+    # work, or not have got beyond the writing itself.
+    done()
     return
 end
