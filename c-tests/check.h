@@ -41,7 +41,7 @@
 #define HELPER static inline __attribute__((unused))
 
 /* A program that runs longer hangs. */
-enum { WATCHDOG_SECONDS = 120 };
+enum { WATCHDOG_SECONDS = 120, WATCHDOG_SECONDS_VALGRIND = 600 };
 
 static const char *running_ = "(before the first test)";
 static const char *child_;
@@ -87,7 +87,7 @@ HELPER void begin(int argc, char **argv) {
     if (length < 0) FAIL("readlink /proc/self/exe: %s", strerror(errno));
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGALRM, watchdog_);
-    alarm(WATCHDOG_SECONDS);
+    alarm(getenv("TASKGPU_TEST_VALGRIND") ? WATCHDOG_SECONDS_VALGRIND : WATCHDOG_SECONDS);
     if (argc > 1) {
         child_ = running_ = argv[1];
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -109,9 +109,22 @@ HELPER int end(void) {
     return 0;
 }
 
+/* All of them, or the one that TASKGPU_TEST_ONLY names; without those in the list TASKGPU_TEST_SKIP, " a b c ". */
+HELPER int wanted_(const char *test) {
+    const char *only = getenv("TASKGPU_TEST_ONLY"), *skip = getenv("TASKGPU_TEST_SKIP");
+    size_t length = strlen(test);
+    if (only && strcmp(only, test) != 0) return 0;
+    for (const char *at = skip; at && (at = strstr(at, test)) != NULL; at++) {
+        if (at == skip || at[-1] != ' ' || at[length] != ' ') continue;
+        printf("skipped %s\n", test);
+        return 0;
+    }
+    return 1;
+}
+
 #define RUN(test) \
     do { \
-        if (child_) break; \
+        if (child_ || !wanted_(#test)) break; \
         running_ = #test; \
         test(); \
         passed_++; \
@@ -122,7 +135,7 @@ HELPER int end(void) {
 #define RUN_IN_CHILD(test, ...) \
     do { \
         AS_CHILD(test); \
-        if (child_) break; \
+        if (child_ || !wanted_(#test)) break; \
         running_ = #test; \
         CHECK_CHILD(test, __VA_ARGS__); \
         passed_++; \

@@ -67,7 +67,7 @@ static void a_block_may_have_all_the_shared_memory_there_is(void) {
     tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     tgpu_kernel k = kernel_of(see, 1, (const size_t[]){sizeof pointer});
-    CHECK_OK(tgpu_device_info_get(0, &device));
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
     memset(&seen, 0, sizeof seen);
     seen.shared_bytes = config.shared_bytes = device.max_shared_per_block;
     for (int i = 0; i < 3; i++) seen.grid[i] = seen.block[i] = 1;
@@ -242,7 +242,7 @@ static void shared_memory_above_the_limit_is_refused(void) {
 
 static void the_largest_block_is_fine(void) {
     struct notes notes = {0};
-    struct note_args_ a = {&notes, 1};
+    struct note_args_ a = {&notes, 1, 0};
     void *args[1] = {&a};
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     tgpu_kernel k = kernel_of(note_kernel_, 1, (const size_t[]){sizeof a});
@@ -334,7 +334,8 @@ static void F29_inside_a_kernel_calls_are_refused_and_cleaning_up_is_fine(void) 
 int main(int argc, char **argv) {
     begin(argc, argv);
     limits = (tgpu_device_info)TGPU_DEVICE_INFO_INIT;
-    if (!child_) CHECK_OK(tgpu_device_info_get(0, &limits));
+    if (!child_) CHECK_OK(tgpu_device_set(host_device()));
+    if (!child_) CHECK_OK(tgpu_device_info_get(host_device(), &limits));
     RUN(F37_every_block_runs_once_on_the_streams_device_and_knows_its_place);
     RUN(a_block_may_have_all_the_shared_memory_there_is);
     RUN(arguments_are_copied_before_the_launch_returns);

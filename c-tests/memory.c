@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "structs.h"
 #include "work.h"
+#include <dlfcn.h>
 
 enum { MIB = 1 << 20 };
 
@@ -311,6 +312,33 @@ static void memory_freed_in_stream_order_can_be_had_again_at_once(void) {
 static void *defers(void *data) {
     CHECK_OK(tgpu_free_deferred(data)); /* this thread has made no call before, and has no task */
     return NULL;
+}
+
+/* ---- where the system has no thread to give */
+
+static atomic_int no_threads;
+
+/* Stands before the system's, for the library too. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *data) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *next = dlsym(RTLD_NEXT, "pthread_create");
+    if (no_threads) return EAGAIN;
+    memcpy(&create, &next, sizeof create);
+    return create(thread, attributes, function, data);
+}
+
+static void no_thread_to_be_had_is_answered_and_made_up_for_later(void) {
+    char *p = device_memory(0, MIB);
+    uint64_t free_with_it = free_memory(0);
+    no_threads = 1;
+    CHECK_REFUSED(tgpu_memset(p, 1, MIB, NULL), TGPU_ERROR_OUT_OF_MEMORY, "thread");
+    CHECK_OK(tgpu_synchronize()); /* nothing was queued */
+    CHECK_OK(tgpu_free_deferred(p)); /* and nobody is there to take it back */
+    no_threads = 0;
+    p = device_memory(0, 1);
+    CHECK_OK(tgpu_memset(p, 1, 1, NULL));
+    CHECK_OK(tgpu_free_deferred(p));
+    WAIT_UNTIL(free_memory(0) >= free_with_it + MIB);
 }
 
 static void F17_a_deferred_free_blocks_nobody_and_comes_after_what_is_queued(void) {
@@ -803,6 +831,7 @@ int main(int argc, char **argv) {
     RUN(null_and_foreign_pointers_are_refused);
     RUN(pattern_sizes_and_alignments_that_make_no_sense_are_refused);
     RUN(registering_refuses_what_overlaps);
+    RUN_IN_CHILD(no_thread_to_be_had_is_answered_and_made_up_for_later, AS_IT_IS);
     RUN_IN_CHILD(F32_running_out_is_answered_and_harmless, LITTLE_MEMORY);
     RUN_IN_CHILD(F32_the_hook_is_called_once_and_may_help, LITTLE_MEMORY);
     RUN_IN_CHILD(F32_a_hook_may_allocate_and_does_not_call_itself, LITTLE_MEMORY);

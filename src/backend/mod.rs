@@ -102,8 +102,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Holds later work on `stream` back until the gate is opened, by whatever thread, without a call into the
     /// vendor's runtime. How streams wait for what happens in another backend.
-    fn stream_gate(&self, device: u32, stream: RawStream) -> Result<Gate> {
-        let _ = stream;
+    ///
+    /// `arrange` sees to it that the gate gets opened, and is called before the stream is held: a vendor call made while
+    /// a stream is held can find the runtime locked by a thread that waits for the device to become idle.
+    fn stream_gate(&self, device: u32, stream: RawStream, arrange: Arrange<'_>) -> Result<()> {
+        let _ = (stream, arrange);
         Err(Error::new(
             Status::NotSupported,
             format!(

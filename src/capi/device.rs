@@ -101,12 +101,19 @@ pub unsafe extern "C" fn tgpu_device_count(out: *mut i32) -> tgpu_status {
 /// Since: 0.1.
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_device_get(out: *mut tgpu_device) -> tgpu_status {
-    // The common case needs no panic boundary, and with it no stack frame.
-    if let (Some(device), false) = (core::device::chosen(), out.is_null()) {
+    // The common case needs no panic boundary.
+    if let (Some(device), false) = (core::device::seen(), out.is_null()) {
         // SAFETY: the caller's pointer, not NULL.
         unsafe { out.write_unaligned(device as tgpu_device) };
         return TGPU_OK;
     }
+    device_get_slowly(out)
+}
+
+/// Apart, so that the common case needs no stack frame.
+#[cold]
+#[inline(never)]
+fn device_get_slowly(out: *mut tgpu_device) -> tgpu_status {
     guard(|| {
         // SAFETY: the caller's pointer.
         let out = unsafe { Out::new(out, "out") }?;

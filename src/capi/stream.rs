@@ -169,12 +169,19 @@ pub extern "C" fn tgpu_stream_destroy(s: tgpu_stream) -> tgpu_status {
 /// Since: 0.1.
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_stream_get(out: *mut tgpu_stream) -> tgpu_status {
-    // The common case needs no panic boundary, and with it no stack frame.
+    // The common case needs no panic boundary.
     if let (Some(stream), false) = (core::stream::seen(), out.is_null()) {
         // SAFETY: the caller's pointer, not NULL.
         unsafe { out.write_unaligned(stream.bits() as tgpu_stream) };
         return TGPU_OK;
     }
+    stream_get_slowly(out)
+}
+
+/// Apart, so that the common case needs no stack frame.
+#[cold]
+#[inline(never)]
+fn stream_get_slowly(out: *mut tgpu_stream) -> tgpu_status {
     guard(|| {
         // SAFETY: the caller's pointer.
         let out = unsafe { Out::new(out, "out") }?;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
 
+use super::across::Staging;
 use super::reaper::{self, Remains};
 use super::registry::{self, runtime, Runtime};
 use super::stream::{Lease, Stream, StreamKind};
@@ -36,6 +37,8 @@ pub(crate) struct Device {
     /// Every stream of ours on the device, by its raw value.
     live: Mutex<HashMap<u64, Live>>,
     synchronizes: Predictor,
+    /// Pinned memory for copies through the host, between uses.
+    pub(crate) staging: Staging,
 }
 
 struct Live {
@@ -70,6 +73,7 @@ impl Device {
             pool: Pool::default(),
             live: Mutex::new(HashMap::new()),
             synchronizes: Predictor::default(),
+            staging: Staging::default(),
         }
     }
 
@@ -320,16 +324,15 @@ pub fn count() -> Result<u32> {
     Ok(runtime()?.devices.len() as u32)
 }
 
-/// The calling task's device where that takes no more than a look: a call or a default has chosen it before.
+/// The calling task's device where that takes no more than a look: nothing has changed since it was last asked.
 #[inline]
-pub fn chosen() -> Option<u32> {
-    task::present()?.chosen_device()
+pub fn seen() -> Option<u32> {
+    task::seen_device()
 }
 
 /// The calling task's device.
-#[inline]
 pub fn current() -> Result<u32> {
-    Ok(task::here()?.device()? as u32)
+    task::here()?.see_device()
 }
 
 /// Makes a device the calling task's, and the thread's vendor device.

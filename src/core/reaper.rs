@@ -35,6 +35,13 @@ pub(crate) enum Remains {
     },
     /// Freed once everything queued now on any device has passed.
     HostMemory { device: &'static Device, addr: Addr },
+    /// Pinned memory that a copy went through: kept for the next one once what was recorded has passed.
+    Staging {
+        device: &'static Device,
+        addr: Addr,
+        size: u64,
+        after: Arc<Recorded>,
+    },
 }
 
 static LEFT: SegQueue<Remains> = SegQueue::new();
@@ -60,18 +67,16 @@ pub(crate) fn leave(remains: Remains) {
         return;
     }
     LEFT.push(remains);
-    let thread = THREAD.get_or_init(|| {
+    let started = THREAD.get_or_try_init(|| {
         registry::helpers_started();
         let _signals = os::SignalsBlocked::new();
-        let spawned = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("taskgpu-reaper".to_owned())
-            .spawn(run);
-        match spawned {
-            Ok(handle) => handle.thread().clone(),
-            // Without a thread the remains stay where they are: a leak, but nothing is used after its end.
-            Err(_) => std::thread::current(),
-        }
+            .spawn(run)
+            .map(|handle| handle.thread().clone())
     });
+    // Where no thread is to be had the remains stay where they are, until something more is left and one is.
+    let Ok(thread) = started else { return };
     if STATE.swap(AWAKE, Ordering::SeqCst) == ASLEEP {
         thread.unpark();
     }
@@ -187,7 +192,10 @@ fn passed(state: Result<bool>) -> bool {
 impl Pending {
     fn new(remains: Remains) -> Pending {
         let unmarked = match &remains {
-            Remains::Stream(_) | Remains::RawStream { .. } | Remains::Event { .. } => Vec::new(),
+            Remains::Stream(_)
+            | Remains::RawStream { .. }
+            | Remains::Event { .. }
+            | Remains::Staging { .. } => Vec::new(),
             Remains::Module { device, .. } | Remains::Memory { device, .. } => streams(device),
             Remains::HostMemory { .. } => device::all().iter().flat_map(streams).collect(),
         };
@@ -231,7 +239,8 @@ impl Pending {
             Some(Remains::Memory {
                 after: Some(recorded),
                 ..
-            }) => passed(recorded.done()),
+            })
+            | Some(Remains::Staging { after: recorded, .. }) => passed(recorded.done()),
             _ => true,
         };
         if ready {
@@ -262,5 +271,12 @@ fn finish(remains: Remains) {
         Remains::Module { device, raw } => device.backend.module_destroy(device.ordinal, raw),
         Remains::Memory { device, addr, .. } => drop(device.backend.free(device.ordinal, addr)),
         Remains::HostMemory { device, addr } => drop(device.backend.host_free(device.ordinal, addr)),
+        Remains::Staging {
+            device, addr, size, ..
+        } => {
+            if let Some(addr) = device.staging.keep(addr, size) {
+                drop(device.backend.host_free(device.ordinal, addr));
+            }
+        }
     }
 }

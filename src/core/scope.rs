@@ -131,7 +131,8 @@ pub fn enter_stream(handle: StreamHandle) -> Result<Scope> {
     enter(task, device, Some(handle))
 }
 
-#[inline]
+// For each of the two doors of its own.
+#[inline(always)]
 fn enter(task: &Task, device: &Device, stream: Option<StreamHandle>) -> Result<Scope> {
     let before = task.device()? as u32;
     let device = device.index;

@@ -40,7 +40,8 @@ const ENDING: u64 = 1 << 63;
 /// The state of a task.
 #[derive(Default)]
 pub(crate) struct Task {
-    /// The thread the task is current on, 0 if none.
+    /// The thread the task is current on, or the task's handle if it is current nowhere: who comes with the handle of
+    /// an earlier task of the slot cannot take it, not even for a moment. 0 while the slot has no task.
     holder: AtomicU64,
     /// The thread whose own task this is, 0 for one that was created.
     owner: AtomicU64,
@@ -90,7 +91,7 @@ struct Here {
 }
 
 /// The current stream as it was last looked up, and the slot that says whether it still lives. Only the thread that a
-/// task is current on changes what its current stream is, so a copy in that thread is enough.
+/// task is current on changes what its current device and stream are, so a copy in that thread is enough.
 #[derive(Clone, Copy)]
 struct Seen {
     handle: u64,
@@ -102,6 +103,8 @@ thread_local! {
     static HERE: Cell<Option<Here>> = const { Cell::new(None) };
     /// Empty after every change of the task, its device or its streams.
     static SEEN: Cell<Option<Seen>> = const { Cell::new(None) };
+    /// The current device as it was last looked up, `UNCHOSEN` after every change of the task or its device.
+    static SEEN_DEVICE: Cell<i32> = const { Cell::new(UNCHOSEN) };
     /// This thread runs a callback of a caller.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -128,6 +131,12 @@ pub(crate) fn seen_stream() -> Option<StreamHandle> {
     slot.is(handle).then(|| StreamHandle::from_bits(handle))
 }
 
+/// The current device where that takes no more than a look at what was seen last.
+#[inline]
+pub(crate) fn seen_device() -> Option<u32> {
+    u32::try_from(SEEN_DEVICE.get()).ok()
+}
+
 /// Remembers the current stream, which lives in `slot`.
 pub(crate) fn see_stream(handle: StreamHandle, slot: &'static StreamSlot) {
     SEEN.set(Some(Seen {
@@ -140,6 +149,7 @@ pub(crate) fn see_stream(handle: StreamHandle, slot: &'static StreamSlot) {
 #[inline]
 fn changed() {
     SEEN.set(None);
+    SEEN_DEVICE.set(UNCHOSEN);
 }
 
 /// The calling task, if the thread has one already.
@@ -206,6 +216,7 @@ extern "C" fn thread_exit() {
     let Some(Here { task, own }) = HERE.take() else {
         return;
     };
+    changed();
     if registry::forked() || registry::exiting() {
         return;
     }
@@ -227,10 +238,11 @@ pub(crate) fn forget_other_threads() -> bool {
 
 /// Makes a task nobody's current one, and ends it if its handle was destroyed meanwhile.
 fn let_go(slot: &'static TaskSlot, thread: u64) {
+    // A handle that ends between these two is left to whoever ended it.
     if slot
         .body
         .holder
-        .compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Acquire)
+        .compare_exchange(thread, slot.handle(), Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
         finish(slot);
@@ -276,18 +288,19 @@ impl Task {
         }
     }
 
+    /// The device, remembered for the next look.
+    pub(crate) fn see_device(&self) -> Result<u32> {
+        let device = self.device()?;
+        SEEN_DEVICE.set(device);
+        Ok(device as u32)
+    }
+
     #[cold]
     #[inline(never)]
     fn start_device(&self) -> Result<i32> {
         let default = runtime()?.default_device.load(Ordering::Relaxed);
         self.device.store(default, Ordering::Relaxed);
         Ok(default)
-    }
-
-    /// The device, if one was chosen.
-    #[inline]
-    pub(crate) fn chosen_device(&self) -> Option<u32> {
-        u32::try_from(self.device.load(Ordering::Relaxed)).ok()
     }
 
     #[inline]
@@ -321,16 +334,26 @@ impl Task {
         self.cold.lock().error.clone()
     }
 
-    #[inline]
+    // Scopes look here four times: worth the code.
+    #[inline(always)]
     fn stream(&self, device: u32) -> Result<&TaskStream> {
-        let streams = match self.streams.get() {
-            Some(streams) => streams,
-            None => {
-                let count = runtime()?.devices.len();
-                self.streams
-                    .get_or_init(|| (0..count).map(|_| TaskStream::default()).collect())
-            }
-        };
+        match self
+            .streams
+            .get()
+            .and_then(|streams| streams.get(device as usize))
+        {
+            Some(stream) => Ok(stream),
+            None => self.make_streams(device),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_streams(&self, device: u32) -> Result<&TaskStream> {
+        let count = runtime()?.devices.len();
+        let streams = self
+            .streams
+            .get_or_init(|| (0..count).map(|_| TaskStream::default()).collect());
         Ok(&streams[device as usize])
     }
 
@@ -441,7 +464,9 @@ pub fn create(options: TaskOptions) -> Result<TaskHandle> {
     }
     task.ordered.store(!order.is_empty(), Ordering::Relaxed);
     task.cold.lock().order = order;
-    Ok(TaskHandle::from_bits(TASKS.publish(slot)))
+    let handle = TASKS.publish(slot);
+    task.holder.store(handle, Ordering::Release);
+    Ok(TaskHandle::from_bits(handle))
 }
 
 /// Ends a task's handle at once and its state as soon as it is current nowhere.
@@ -464,7 +489,9 @@ pub fn destroy(task: TaskHandle) -> Result<()> {
     if !slot.end(task.bits()) {
         return Err(TASKS.invalid(task.bits()));
     }
-    if slot.body.holder.fetch_or(ENDING, Ordering::AcqRel) == 0 {
+    let holder = slot.body.holder.fetch_or(ENDING, Ordering::AcqRel);
+    // 0: let go after the handle had ended.
+    if holder == task.bits() || holder == 0 {
         finish(slot);
     }
     Ok(())
@@ -537,14 +564,9 @@ fn take_hold(slot: &'static TaskSlot, task: TaskHandle, thread: u64) -> Result<(
     match slot
         .body
         .holder
-        .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire)
+        .compare_exchange(task.bits(), thread, Ordering::AcqRel, Ordering::Acquire)
     {
-        // The slot may have gone to another task between the look at the handle and now.
-        Ok(_) if slot.is(task.bits()) => Ok(()),
-        Ok(_) => {
-            let_go(slot, thread);
-            Err(TASKS.invalid(task.bits()))
-        }
+        Ok(_) => Ok(()),
         Err(holder) if holder & ENDING != 0 || !slot.is(task.bits()) => Err(TASKS.invalid(task.bits())),
         Err(_) => Err(Error::new(
             Status::TaskBusy,
@@ -553,5 +575,40 @@ fn take_hold(slot: &'static TaskSlot, task: TaskHandle, thread: u64) -> Result<(
                 task.bits()
             ),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_late_with_an_old_handle_is_in_nobodys_way() {
+        let old = create(TaskOptions::default()).unwrap();
+        let slot = TASKS.find(old.bits()).unwrap();
+        destroy(old).unwrap();
+        let (stop, both) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            // As threads do that found the old task just before it was destroyed.
+            let late = scope.spawn(|| {
+                both.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(
+                        take_hold(slot, old, u64::MAX >> 1).unwrap_err().status(),
+                        Status::InvalidHandle
+                    );
+                }
+            });
+            both.wait();
+            let swapped: Result<()> = (0..1_000_000).try_for_each(|_| {
+                let task = create(TaskOptions::default())?;
+                swap(task)?;
+                swap(TaskHandle::NULL)?;
+                destroy(task)
+            });
+            stop.store(true, Ordering::Relaxed);
+            late.join().unwrap();
+            swapped.unwrap();
+        });
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod gpu;
 mod header;
 mod library;
 mod symbols;
@@ -17,6 +18,7 @@ const COMMANDS: &str = "commands:
   header            write include/taskgpu.h from src/capi
   header --check    compare it instead, and compile it under every C and C++ standard
   bench             measure, and print the table with its ratios
+  gpu [FOLDER]      gather what a machine with an NVIDIA GPU needs to test and measure this build
   symbols           build for release, and compare what the libraries export with the header";
 
 fn main() -> ExitCode {
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         ["bench", ref rest @ ..] => bench::run(rest),
         ["build"] => library::build().map(|folder| println!("{}", folder.display())),
         ["test", ref rest @ ..] => test::run(rest),
+        ["gpu", ref rest @ ..] => gpu::run(rest),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),
     };

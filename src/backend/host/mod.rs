@@ -1,9 +1,9 @@
 //! Host devices: the CPU, driven like a GPU. One pool of workers serves them all.
 
 use super::{
-    Addr, Args, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence, FunctionInfo,
-    Gate, HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts, Priority, RawEvent,
-    RawFunction, RawModule, RawStream, Result, Shape, Status, StreamSpec,
+    Addr, Args, Arrange, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence,
+    FunctionInfo, Gate, HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts, Priority,
+    RawEvent, RawFunction, RawModule, RawStream, Result, Shape, Status, StreamSpec,
 };
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -360,11 +360,11 @@ impl Backend for HostBackend {
         stream_of(stream)?.enqueue(self.pool, Op::Callback(callback))
     }
 
-    fn stream_gate(&self, _device: u32, stream: RawStream) -> Result<Gate> {
-        let record = Arc::new(Record::default());
-        stream_of(stream)?.enqueue(self.pool, Op::Wait(record.clone()))?;
-        let pool = self.pool;
-        Ok(Gate::new(move || record.reach(pool)))
+    fn stream_gate(&self, _device: u32, stream: RawStream, arrange: Arrange<'_>) -> Result<()> {
+        let (pool, record) = (self.pool, Arc::new(Record::default()));
+        let opens = record.clone();
+        arrange(Gate::new(move || opens.reach(pool)))?;
+        stream_of(stream)?.enqueue(pool, Op::Wait(record))
     }
 
     fn fence(&self, device: u32, stream: RawStream) -> Result<Fence> {
