@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod gpu;
 mod header;
+mod julia;
 mod library;
 mod signatures;
 mod symbols;

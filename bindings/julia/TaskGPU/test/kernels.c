@@ -1,5 +1,6 @@
 // Host kernels for runtests.jl, which cannot write them itself: the threads that call them do not know Julia.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+#define _DEFAULT_SOURCE // usleep
 #include <taskgpu.h>
 #include <unistd.h>
 
