@@ -99,7 +99,7 @@ pub fn install(packages: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
