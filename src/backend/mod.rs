@@ -19,6 +19,7 @@ use std::time::Duration;
 pub mod cuda;
 mod error;
 pub mod host;
+mod image;
 pub mod os;
 mod types;
 

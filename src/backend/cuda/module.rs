@@ -17,8 +17,9 @@ use super::api::{
 };
 use super::codes::{is_sticky, status_of, NOT_FOUND, SUCCESS};
 use super::device::Device;
-use super::image::{inspect, ptx_text, Kind};
+use super::image::{inspect, Kind};
 use super::stream::{context_for, native};
+use crate::backend::image::text_part;
 use crate::backend::{
     Addr, Args, Code, Error, FunctionInfo, RawFunction, RawModule, RawStream, Result, Shape, Status,
 };
@@ -71,7 +72,7 @@ pub(super) fn load(device: &Device, image: &[u8], names: Vec<(String, String)>) 
     let ended: Vec<u8>;
     let start = match kind {
         Kind::Ptx => {
-            ended = [ptx_text(image), b"\0"].concat();
+            ended = [text_part(image), b"\0"].concat();
             ended.as_ptr()
         }
         Kind::Cubin | Kind::Fatbin => image.as_ptr(),
