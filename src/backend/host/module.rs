@@ -9,6 +9,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 const SYMBOL: &[u8] = b"taskgpu_host_image\0";
@@ -135,7 +136,7 @@ impl Object {
         let refuse =
             |why: String| Error::new(Status::InvalidImage, format!("the image cannot be loaded: {why}"));
         let file = in_memory(image).map_err(|e| refuse(e.to_string()))?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = path_of(&file);
         // SAFETY: whoever hands over an image vouches for what its initialisers do; ours have none.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|e| refuse(e.to_string()))?;
@@ -179,6 +180,16 @@ impl Object {
             _library: library,
         })
     }
+}
+
+/// A path of the file that has never been given before: the loader takes an equal path for the same library, and the
+/// number of a descriptor comes back.
+fn path_of(file: &OwnedFd) -> String {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    let count = OPENED.fetch_add(1, Ordering::Relaxed);
+    // Slashes and dots make no difference to the system: here they spell the count in binary.
+    let digits = (0..64 - count.leading_zeros()).map(|bit| if count >> bit & 1 == 0 { "/" } else { "/." });
+    format!("/proc/self/fd{}/{}", digits.collect::<String>(), file.as_raw_fd())
 }
 
 /// A file that is in memory only.
