@@ -310,7 +310,8 @@ static void F18_the_priority_that_a_stream_got_is_told(void) {
         CHECK_OK(tgpu_stream_create(&options, &s));
         tgpu_stream_info info = stream_info(s);
         CHECK_EQ(info.priority, priorities[i]);
-        CHECK_EQ(info.effective_priority, priorities[i]); /* host devices have all three */
+        /* Host devices have all three; GPUs may have no lower one than the normal. */
+        if (is_host(0) || info.effective_priority != TGPU_PRIORITY_NORMAL) CHECK_EQ(info.effective_priority, priorities[i]);
         CHECK_EQ(info.kind, TGPU_STREAM_OWNED);
         CHECK_EQ(info.capturing, 0);
         CHECK(info.id != 0);
@@ -318,7 +319,8 @@ static void F18_the_priority_that_a_stream_got_is_told(void) {
         native[i] = info.native_priority;
         CHECK_OK(tgpu_stream_destroy(s));
     }
-    CHECK(native[2] < native[0] && native[0] < native[1]); /* as the vendors number them */
+    CHECK(native[2] < native[0] && native[0] <= native[1]); /* as the vendors number them */
+    CHECK(!is_host(0) || native[0] < native[1]);
 }
 
 static void F18_urgent_work_comes_first(void) {
@@ -689,9 +691,9 @@ static void a_reader_that_has_gone_raises_no_sigpipe(void) {
 }
 
 static void descriptors_that_are_not_open_are_refused(void) {
+    struct state before = state_now(); /* first: a runtime may open descriptors of its own */
     int fd = eventfd(0, EFD_CLOEXEC);
     close(fd);
-    struct state before = state_now();
     CHECK_REFUSED(tgpu_stream_signal_fd(NULL, -1), TGPU_ERROR_INVALID_ARGUMENT, "-1");
     CHECK_REFUSED(tgpu_stream_signal_fd(NULL, INT32_MIN), TGPU_ERROR_INVALID_ARGUMENT, "-2147483648");
     CHECK_REFUSED(tgpu_stream_signal_fd(NULL, INT32_MAX), TGPU_ERROR_INVALID_ARGUMENT, "2147483647");
@@ -716,6 +718,7 @@ static void descriptors_that_cannot_be_written_to_are_refused(void) {
 }
 
 static void descriptors_do_not_leak(void) {
+    CHECK_OK(tgpu_synchronize()); /* first: a runtime may open descriptors of its own */
     int fd = eventfd(0, EFD_CLOEXEC), next;
     for (int i = 0; i < 3000; i++) { /* more than a process may have open, usually */
         CHECK_OK(tgpu_stream_signal_fd(NULL, fd));

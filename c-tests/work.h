@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include <stdatomic.h>
+#include <stddef.h>
 
 /* Makes a kernel of a function with up to four arguments; sizes end with 0. */
 HELPER tgpu_kernel kernel_of(tgpu_host_kernel function, size_t count, const size_t *sizes) {
@@ -12,14 +13,72 @@ HELPER tgpu_kernel kernel_of(tgpu_host_kernel function, size_t count, const size
     return k;
 }
 
-/* Queues one call of a function with one pointer. The kernel goes at once: what is queued runs all the same. */
+/* C functions are kernels on host devices only. On others the tests queue them as callbacks, which come in the same order. */
+HELPER int is_host(tgpu_device d) {
+    tgpu_device_info info = TGPU_DEVICE_INFO_INIT;
+    CHECK_OK(tgpu_device_info_get(d, &info));
+    return strcmp(info.backend, "host") == 0;
+}
+
+/* The first host device; -1 if there is none. */
+HELPER tgpu_device host_device(void) {
+    int32_t count = 0;
+    CHECK_OK(tgpu_device_count(&count));
+    for (tgpu_device d = 0; d < count; d++)
+        if (is_host(d)) return d;
+    return -1;
+}
+
+/* The device of a stream; NULL: of the task. -1 for what is no stream, which the call under test will say. */
+HELPER tgpu_device device_of(tgpu_stream s) {
+    tgpu_stream_info info = TGPU_STREAM_INFO_INIT;
+    if (!s) return device_now();
+    return tgpu_stream_info_get(s, &info) == TGPU_OK ? info.device : -1;
+}
+
+struct called_ {
+    tgpu_host_kernel function;
+    tgpu_device device;
+    max_align_t argument[4];
+};
+
+HELPER void call_(void *data, tgpu_status status) {
+    struct called_ *c = data;
+    tgpu_host_block block = {0};
+    void *args[1] = {c->argument};
+    block.device = c->device;
+    if (status == TGPU_OK) c->function(&block, args, NULL);
+    free(c);
+}
+
+/* Queues one call of a function with one argument. */
+HELPER tgpu_status try_queue_(tgpu_stream s, tgpu_host_kernel function, void *argument, size_t size) {
+    tgpu_device d = device_of(s);
+    tgpu_status status;
+    if (d < 0 || is_host(d)) {
+        tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+        void *args[1] = {argument};
+        /* The kernel goes at once: what is queued runs all the same. */
+        tgpu_kernel k = kernel_of(function, 1, (const size_t[]){size});
+        config.stream = s;
+        status = tgpu_launch(k, &config, args);
+        CHECK_OK(tgpu_kernel_destroy(k));
+        return status;
+    }
+    struct called_ *c = calloc(1, sizeof *c);
+    if (!c) FAIL("no memory");
+    CHECK(size <= sizeof c->argument);
+    c->function = function;
+    c->device = d;
+    memcpy(c->argument, argument, size);
+    status = tgpu_stream_add_callback(s, call_, c);
+    if (status != TGPU_OK) free(c);
+    return status;
+}
+
+/* Queues one call of a function with one pointer. */
 HELPER void queue(tgpu_stream s, tgpu_host_kernel function, void *pointer) {
-    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
-    void *args[1] = {&pointer};
-    tgpu_kernel k = kernel_of(function, 1, (const size_t[]){sizeof pointer});
-    config.stream = s;
-    CHECK_OK(tgpu_launch(k, &config, args));
-    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(try_queue_(s, function, &pointer, sizeof pointer));
 }
 
 /* ---- gates */
@@ -44,9 +103,20 @@ HELPER void gate_kernel_(const tgpu_host_block *block, void *const *args, void *
     gate_pass_(*(struct gate *const *)args[0]);
 }
 
-/* Later work of the stream runs only once the gate is open. */
+/* Later work of the stream runs only once the gate is open. Other devices wait for a host device that stands at the
+ * gate: a callback that did would hold up all callbacks. */
 HELPER void hold(tgpu_stream s, struct gate *g) {
-    queue(s, gate_kernel_, g);
+    tgpu_device d = device_of(s), host = host_device();
+    if (is_host(d)) {
+        queue(s, gate_kernel_, g);
+        return;
+    }
+    if (host < 0) FAIL("a gate needs a host device in the list");
+    tgpu_stream h = stream_on(host);
+    CHECK_OK(tgpu_stream_wait_stream(h, s));
+    queue(h, gate_kernel_, g);
+    CHECK_OK(tgpu_stream_wait_stream(s, h));
+    CHECK_OK(tgpu_stream_destroy(h));
 }
 
 /* Waits until the stream has come to the gate. */
@@ -74,7 +144,7 @@ struct notes {
 
 struct note_args_ {
     struct notes *notes;
-    int value;
+    int value, first; /* the index of the first device of the backend */
 };
 
 HELPER void note_kernel_(const tgpu_host_block *block, void *const *args, void *data) {
@@ -83,19 +153,13 @@ HELPER void note_kernel_(const tgpu_host_block *block, void *const *args, void *
     (void)data;
     if (i >= NOTES) FAIL("too many notes");
     a->notes->values[i] = a->value;
-    a->notes->devices[i] = block->device;
+    a->notes->devices[i] = a->first + block->device;
 }
 
 HELPER tgpu_status try_note(tgpu_stream s, struct notes *notes, int value) {
-    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
-    struct note_args_ a = {notes, value};
-    void *args[1] = {&a};
-    tgpu_kernel k = kernel_of(note_kernel_, 1, (const size_t[]){sizeof a});
-    tgpu_status status;
-    config.stream = s;
-    status = tgpu_launch(k, &config, args);
-    CHECK_OK(tgpu_kernel_destroy(k));
-    return status;
+    tgpu_device d = device_of(s);
+    struct note_args_ a = {notes, value, d >= 0 && is_host(d) ? host_device() : 0};
+    return try_queue_(s, note_kernel_, &a, sizeof a);
 }
 
 /* Queues a note. */

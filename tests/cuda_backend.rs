@@ -84,6 +84,21 @@ macro_rules! args {
 }
 
 impl Gpu {
+    /// Holds a stream back until the gate is opened.
+    fn hold(&self, s: RawStream) -> taskgpu::backend::Gate {
+        let mut gate = None;
+        let arranged = self.b.stream_gate(
+            DEV,
+            s,
+            Box::new(|g| {
+                gate = Some(g);
+                Ok(())
+            }),
+        );
+        arranged.expect("a gate");
+        gate.expect("a gate")
+    }
+
     fn stream(&self) -> RawStream {
         self.b
             .stream_create(DEV, StreamSpec::default())
@@ -765,7 +780,7 @@ fn a_gate_holds_a_stream_back_until_it_is_opened_or_dropped() {
     g.b.fill(DEV, own, p, &[0], 4).expect("fill");
     g.wait(own);
     for (i, s) in [own, own, legacy, own].into_iter().enumerate() {
-        let gate = g.b.stream_gate(DEV, s).expect("a gate");
+        let gate = g.hold(s);
         g.add(s, p, 1);
         let mut fence = g.b.fence(DEV, s).expect("a fence");
         let reached = g.b.fence_block(&mut fence, Some(Duration::from_millis(20)));
@@ -781,9 +796,8 @@ fn a_gate_holds_a_stream_back_until_it_is_opened_or_dropped() {
     }
     // Many at once, opened last to first; the second time the flags are used ones.
     for round in 1..=2 {
-        let gates: Vec<_> = (0..200).map(|_| g.b.stream_gate(DEV, own)).collect();
+        let mut gates: Vec<_> = (0..200).map(|_| g.hold(own)).collect();
         g.add(own, p, 100);
-        let mut gates: Vec<_> = gates.into_iter().collect::<Result<_>>().expect("gates");
         while gates.len() > 1 {
             gates.pop().expect("more than one").open();
         }
@@ -793,6 +807,41 @@ fn a_gate_holds_a_stream_back_until_it_is_opened_or_dropped() {
     }
     g.b.free(DEV, p).expect("free");
     g.b.stream_destroy(DEV, own);
+}
+
+#[test]
+fn a_stream_is_not_held_before_somebody_has_the_gate() {
+    let Some(g) = gpu("a_stream_is_not_held_before_somebody_has_the_gate") else {
+        return;
+    };
+    let s = g.stream();
+    let p = g.b.alloc(DEV, 4).expect("memory");
+    g.b.fill(DEV, s, p, &[0], 4).expect("fill");
+    let refused = g.b.stream_gate(
+        DEV,
+        s,
+        Box::new(|_gate| Err(Error::new(Status::Internal, "nobody"))),
+    );
+    assert!(refused.is_err());
+    let mut gate = None;
+    let held = g.b.stream_gate(
+        DEV,
+        s,
+        Box::new(|opens| {
+            // Whatever waits for the device here, another thread's free of pinned memory say, comes back.
+            g.b.device_synchronize(DEV)?;
+            g.add(s, p, 1);
+            g.wait(s);
+            gate = Some(opens);
+            Ok(())
+        }),
+    );
+    held.expect("a held stream");
+    assert!(!g.idle(s));
+    drop(gate);
+    assert_eq!(g.read::<u32>(s, p, 1), [1]);
+    g.b.free(DEV, p).expect("free");
+    g.b.stream_destroy(DEV, s);
 }
 
 // ---- events

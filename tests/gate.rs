@@ -8,7 +8,22 @@ use taskgpu::backend::{self, Backend, HostSettings, RawStream, StreamSpec};
 fn stream_behind_a_flag(backend: &'static dyn Backend) -> (RawStream, backend::Gate, Arc<AtomicBool>) {
     backend.open(0).unwrap();
     let stream = backend.stream_create(0, StreamSpec::default()).unwrap().raw;
-    let gate = backend.stream_gate(0, stream).unwrap();
+    let mut gate = None;
+    backend
+        .stream_gate(
+            0,
+            stream,
+            Box::new(|g| {
+                assert!(
+                    backend.stream_idle(0, stream).unwrap(),
+                    "held before the gate was handed over"
+                );
+                gate = Some(g);
+                Ok(())
+            }),
+        )
+        .unwrap();
+    let gate = gate.unwrap();
     let passed = Arc::new(AtomicBool::new(false));
     let flag = passed.clone();
     backend

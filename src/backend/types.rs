@@ -371,5 +371,8 @@ impl Drop for Gate {
     }
 }
 
+/// Hands a gate to whoever is going to open it.
+pub type Arrange<'a> = Box<dyn FnOnce(Gate) -> super::Result<()> + 'a>;
+
 /// How long a blocking wait may last; `None` is forever.
 pub type Patience = Option<Duration>;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
 
+use super::across::Staging;
 use super::reaper::{self, Remains};
 use super::registry::{self, runtime, Runtime};
 use super::stream::{Lease, Stream, StreamKind};
@@ -36,6 +37,8 @@ pub(crate) struct Device {
     /// Every stream of ours on the device, by its raw value.
     live: Mutex<HashMap<u64, Live>>,
     synchronizes: Predictor,
+    /// Pinned memory for copies through the host, between uses.
+    pub(crate) staging: Staging,
 }
 
 struct Live {
@@ -70,6 +73,7 @@ impl Device {
             pool: Pool::default(),
             live: Mutex::new(HashMap::new()),
             synchronizes: Predictor::default(),
+            staging: Staging::default(),
         }
     }
 

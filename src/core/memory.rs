@@ -550,9 +550,17 @@ pub fn fill(dst: Addr, pattern: &[u8], count: u64, stream: StreamHandle) -> Resu
             format!("{:#x} is not aligned to the pattern's {size} bytes", dst.value()),
         ));
     }
-    if owner(dst, bytes, Access::Fill)?.is_none() {
-        return Err(not_ours(dst, "device or pinned memory"));
+    match owner(dst, bytes, Access::Fill)? {
+        None => Err(not_ours(dst, "device or pinned memory")),
+        Some((_, device)) if !device::same_backend(device, stream.device) => {
+            across::fill(&stream, device, dst, pattern, count)
+        }
+        Some(_) => fill_on(&stream, dst, pattern, count),
     }
+}
+
+/// Fills memory of the stream's own backend.
+pub(crate) fn fill_on(stream: &Stream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
     let Device { backend, ordinal, .. } = *stream.device;
     backend
         .fill(ordinal, stream.queue(), dst, pattern, count)

@@ -35,6 +35,13 @@ pub(crate) enum Remains {
     },
     /// Freed once everything queued now on any device has passed.
     HostMemory { device: &'static Device, addr: Addr },
+    /// Pinned memory that a copy went through: kept for the next one once what was recorded has passed.
+    Staging {
+        device: &'static Device,
+        addr: Addr,
+        size: u64,
+        after: Arc<Recorded>,
+    },
 }
 
 /// Whose work, as queued when the reaper looks, has to pass first.
@@ -49,7 +56,10 @@ enum Behind {
 impl Remains {
     fn behind(&self) -> Behind {
         match self {
-            Remains::Stream(_) | Remains::RawStream { .. } | Remains::Event { .. } => Behind::Nothing,
+            Remains::Stream(_)
+            | Remains::RawStream { .. }
+            | Remains::Event { .. }
+            | Remains::Staging { .. } => Behind::Nothing,
             Remains::Module { device, .. } | Remains::Memory { device, .. } => Behind::Device(device.index),
             Remains::HostMemory { .. } => Behind::All,
         }
@@ -68,7 +78,8 @@ impl Remains {
             Remains::Memory {
                 after: Some(recorded),
                 ..
-            } => passed(recorded.done()),
+            }
+            | Remains::Staging { after: recorded, .. } => passed(recorded.done()),
             _ => true,
         }
     }
@@ -290,5 +301,12 @@ fn finish(remains: Remains) {
         Remains::Module { device, raw } => device.backend.module_destroy(device.ordinal, raw),
         Remains::Memory { device, addr, .. } => drop(device.backend.free(device.ordinal, addr)),
         Remains::HostMemory { device, addr } => drop(device.backend.host_free(device.ordinal, addr)),
+        Remains::Staging {
+            device, addr, size, ..
+        } => {
+            if let Some(addr) = device.staging.keep(addr, size) {
+                drop(device.backend.host_free(device.ordinal, addr));
+            }
+        }
     }
 }

@@ -125,6 +125,17 @@ pub(crate) fn exiting() -> bool {
     EXITING.load(Ordering::Acquire)
 }
 
+/// Refuses what would call a library that the end of the process has taken apart already.
+pub(crate) fn not_exiting() -> Result<()> {
+    match exiting() {
+        false => Ok(()),
+        true => Err(Error::new(
+            Status::NotPermitted,
+            "the process is exiting: no more code is built for devices",
+        )),
+    }
+}
+
 /// Says that a helper thread of the core is about to start.
 pub(crate) fn helpers_started() {
     HELPERS.store(true, Ordering::SeqCst);

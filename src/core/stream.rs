@@ -164,11 +164,11 @@ impl Stream {
             .map_err(|e| self.concern(e))
     }
 
-    /// Holds later work back until the gate is opened.
-    pub(crate) fn gate(&self) -> Result<Gate> {
+    /// Holds later work back until the gate is opened that `arrange` gets first.
+    pub(crate) fn gate(&self, arrange: impl FnOnce(Gate) -> Result<()>) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
         backend
-            .stream_gate(ordinal, self.queue())
+            .stream_gate(ordinal, self.queue(), Box::new(arrange))
             .map_err(|e| self.concern(e))
     }
 

@@ -9,7 +9,7 @@ use super::codes::SUCCESS;
 use super::device::{Device, Relaxed};
 use super::memory::host_alloc;
 use super::stream::{context_for, native, refuse_capture};
-use crate::backend::{Error, Gate, RawStream, Result, Status};
+use crate::backend::{Arrange, Error, Gate, RawStream, Result, Status};
 
 /// A number in pinned memory that streams wait for. It only grows, so that a flag can serve the next gate though a
 /// stream may not have looked at it since it was set for the last one.
@@ -43,7 +43,10 @@ fn free_flag(device: &Device) -> Result<Flag> {
 }
 
 /// Holds later work on the stream back until the gate is opened, which is one store to memory.
-pub(super) fn gate(device: &Device, stream: RawStream) -> Result<Gate> {
+///
+/// The driver holds a lock while `cuMemFreeHost` and its like wait for the device: a stream that is held meanwhile must
+/// need no further call to be let go.
+pub(super) fn gate(device: &Device, stream: RawStream, arrange: Arrange<'_>) -> Result<()> {
     let wait = device
         .api
         .cuStreamWaitValue32_v2
@@ -55,9 +58,14 @@ pub(super) fn gate(device: &Device, stream: RawStream) -> Result<Gate> {
         ));
     };
     refuse_capture(device, stream, "a wait for another runtime's work")?;
-    let _context = context_for(device, stream)?;
     let flag = free_flag(device)?;
     let value = flag.value.wrapping_add(1);
+    let free = Arc::clone(&device.flags);
+    arrange(Gate::new(move || {
+        flag.cell.store(value, Ordering::SeqCst);
+        free.push(Flag { value, ..flag });
+    }))?;
+    let _context = context_for(device, stream)?;
     let _relaxed = Relaxed::enter(device.api);
     // SAFETY: the stream is live; the flag is in pinned memory that is never freed.
     let code = unsafe {
@@ -69,16 +77,11 @@ pub(super) fn gate(device: &Device, stream: RawStream) -> Result<Gate> {
         )
     };
     if code != SUCCESS {
-        device.flags.push(flag);
         let answer = Answer {
             code,
             function: "cuStreamWaitValue32",
         };
         return Err(device.failure(answer, "cannot make a stream wait for a number in memory"));
     }
-    let free = Arc::clone(&device.flags);
-    Ok(Gate::new(move || {
-        flag.cell.store(value, Ordering::SeqCst);
-        free.push(Flag { value, ..flag });
-    }))
+    Ok(())
 }

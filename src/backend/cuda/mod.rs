@@ -17,8 +17,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::backend::{
-    Addr, Args, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence, FunctionInfo,
-    Gate, NativeHandle, NewStream, Patience, Place, PointerFacts, RawEvent, RawFunction, RawModule,
+    Addr, Args, Arrange, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence,
+    FunctionInfo, NativeHandle, NewStream, Patience, Place, PointerFacts, RawEvent, RawFunction, RawModule,
     RawStream, Result, Shape, Status, StreamSpec,
 };
 
@@ -26,7 +26,6 @@ mod api;
 mod codes;
 mod device;
 mod event;
-mod fill;
 mod gate;
 mod image;
 #[cfg(test)]
@@ -258,8 +257,8 @@ impl Backend for CudaBackend {
         stream::callback(self.device(device)?, stream, callback)
     }
 
-    fn stream_gate(&self, device: u32, stream: RawStream) -> Result<Gate> {
-        gate::gate(self.device(device)?, stream)
+    fn stream_gate(&self, device: u32, stream: RawStream, arrange: Arrange<'_>) -> Result<()> {
+        gate::gate(self.device(device)?, stream, arrange)
     }
 
     fn fence(&self, device: u32, stream: RawStream) -> Result<Fence> {
