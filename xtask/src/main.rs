@@ -4,7 +4,9 @@ mod bench;
 mod demo;
 mod gpu;
 mod header;
+mod julia;
 mod library;
+mod signatures;
 mod symbols;
 mod test;
 mod tools;
@@ -19,6 +21,7 @@ const COMMANDS: &str = "commands:
   header --check    compare it instead, and compile it under every C and C++ standard
   bench             measure, and print the table with its ratios
   gpu [FOLDER]      gather what a machine with an NVIDIA GPU needs to test and measure this build
+  julia --check     compare the Julia package's declarations with the header
   symbols           build for release, and compare what the libraries export with the header";
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         ["build"] => library::build().map(|folder| println!("{}", folder.display())),
         ["test", ref rest @ ..] => test::run(rest),
         ["gpu", ref rest @ ..] => gpu::run(rest),
+        ["julia", "--check"] => signatures::run(),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),
     };

@@ -33,7 +33,13 @@ pub const COMPILERS: &[Tool] = &[
     },
 ];
 
-/// True if `program` can be found on the PATH.
+/// AMD's HIP runtime, its compiler and its headers, which need no GPU for what is tested of them. Files, not programs.
+pub const HIP: &[Tool] = &[Tool {
+    program: "/usr/include/hip/hip_runtime_api.h",
+    package: "libamdhip64-dev",
+}];
+
+/// True if `program` can be found on the PATH, or is a file where its path says.
 pub fn found(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
@@ -93,7 +99,7 @@ pub fn install(packages: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

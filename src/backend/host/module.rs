@@ -10,6 +10,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// What ELF calls the processors of this machine.
@@ -145,7 +146,7 @@ impl Object {
         check(image)?;
         let refuse = |why: String| image::refuse(format!("the image cannot be loaded: {why}"));
         let file = in_memory(image).map_err(|e| refuse(e.to_string()))?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = path_of(&file);
         // SAFETY: whoever hands over an image vouches for what its initialisers do; ours have none.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|e| refuse(e.to_string()))?;
@@ -211,6 +212,16 @@ fn check(image: &[u8]) -> Result<()> {
             "the image is an ELF file of type {kind}; host devices load {wanted}"
         ))),
     }
+}
+
+/// A path of the file that has never been given before: the loader takes an equal path for the same library, and the
+/// number of a descriptor comes back.
+fn path_of(file: &OwnedFd) -> String {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    let count = OPENED.fetch_add(1, Ordering::Relaxed);
+    // Slashes and dots make no difference to the system: here they spell the count in binary.
+    let digits = (0..64 - count.leading_zeros()).map(|bit| if count >> bit & 1 == 0 { "/" } else { "/." });
+    format!("/proc/self/fd{}/{}", digits.collect::<String>(), file.as_raw_fd())
 }
 
 /// A file that is in memory only.
