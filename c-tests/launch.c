@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "structs.h"
 #include "work.h"
+#include <setjmp.h>
 
 /* ---- what a block sees */
 
@@ -331,6 +332,33 @@ static void F29_inside_a_kernel_calls_are_refused_and_cleaning_up_is_fine(void) 
     CHECK_OK(tgpu_kernel_destroy(k));
 }
 
+static sigjmp_buf fault_over;
+static volatile sig_atomic_t faults;
+
+static void note_fault(int signal_number) {
+    faults += signal_number == SIGSEGV;
+    siglongjmp(fault_over, 1); /* back into the kernel, which goes on */
+}
+
+static void fault(const tgpu_host_block *block, void *const *args, void *data) {
+    (void)block, (void)args;
+    if (sigsetjmp(fault_over, 1) == 0) *(volatile int *)data = 1;
+}
+
+static void a_handler_of_the_program_sees_a_kernels_fault(void) {
+    tgpu_kernel k = NULL;
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    void *guarded = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(guarded != MAP_FAILED);
+    CHECK_OK(tgpu_device_set(host_device()));
+    signal(SIGSEGV, note_fault);
+    CHECK_OK(tgpu_kernel_from_host_fn(fault, guarded, 0, NULL, &k));
+    CHECK_OK(tgpu_launch(k, &config, NULL));
+    CHECK_OK(tgpu_synchronize());
+    CHECK_EQ(faults, 1);
+    CHECK_OK(tgpu_kernel_destroy(k));
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     limits = (tgpu_device_info)TGPU_DEVICE_INFO_INIT;
@@ -350,6 +378,7 @@ int main(int argc, char **argv) {
     RUN(F37_the_limits_are_those_of_the_streams_device);
     RUN(null_where_something_is_needed_is_refused);
     RUN(launch_config_takes_every_struct_size);
+    RUN_IN_CHILD(a_handler_of_the_program_sees_a_kernels_fault, AS_IT_IS);
     RUN(F29_inside_a_kernel_calls_are_refused_and_cleaning_up_is_fine);
     return end();
 }

@@ -16,9 +16,14 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
+mod common;
 pub mod cuda;
+mod dynamic;
 mod error;
+mod fill;
+pub mod hip;
 pub mod host;
+mod image;
 pub mod os;
 mod types;
 
@@ -273,6 +278,7 @@ pub fn is_fallback(name: &str) -> bool {
 /// Brings a backend up, or says in the loader's or the vendor's own words why not.
 pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
     match name {
+        "hip" => Ok(hip::HipBackend::load()?),
         "cuda" => Ok(cuda::CudaBackend::load()?),
         "host" => host::load(host),
         _ => Err(Error::new(
@@ -284,7 +290,7 @@ pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
 
 /// True once any backend, in the device list or not, has initialised what a fork's child cannot use.
 pub fn fork_unsafe() -> bool {
-    cuda::CudaBackend::fork_unsafe() || host::fork_unsafe()
+    hip::HipBackend::fork_unsafe() || cuda::CudaBackend::fork_unsafe() || host::fork_unsafe()
 }
 
 /// True while this thread runs a caller's function on behalf of a device.

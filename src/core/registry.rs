@@ -259,16 +259,7 @@ fn bring_up(reports: &mut Vec<BackendReport>) -> Result<Runtime> {
         reports.push(report);
     }
     reports.sort_by_key(|report| backend::NAMES.iter().position(|name| *name == report.name));
-    let found = match &environment.visible {
-        Some(visible) => select(&found, visible)?,
-        None => found,
-    };
-    for report in reports.iter_mut() {
-        report.device_count = found
-            .iter()
-            .filter(|(backend, _)| backend.name() == report.name)
-            .count() as u32;
-    }
+    // Before the choice among them: where there are none, the reasons say more than an index that is too large.
     if found.is_empty() {
         let reasons: Vec<String> = reports
             .iter()
@@ -279,6 +270,16 @@ fn bring_up(reports: &mut Vec<BackendReport>) -> Result<Runtime> {
             Status::NoDevice,
             format!("no device was found ({})", reasons.join("; ")),
         ));
+    }
+    let found = match &environment.visible {
+        Some(visible) => select(&found, visible)?,
+        None => found,
+    };
+    for report in reports.iter_mut() {
+        report.device_count = found
+            .iter()
+            .filter(|(backend, _)| backend.name() == report.name)
+            .count() as u32;
     }
     if found.len() > MAX_DEVICES {
         return Err(Error::new(
@@ -323,10 +324,7 @@ fn select(
         let index = match entry.parse::<usize>() {
             Ok(index) if entry.len() < 8 => {
                 if index >= found.len() {
-                    return Err(nonsense(format!(
-                        "is no index from 0 to {}",
-                        found.len().wrapping_sub(1) as isize
-                    )));
+                    return Err(nonsense(format!("is no index from 0 to {}", found.len() - 1)));
                 }
                 index
             }

@@ -22,8 +22,9 @@ const PATIENCE_OF_CARGO: Duration = Duration::from_secs(1800);
 /// lacks one does not link.
 const SYSTEM_LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"];
 const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// Threads that keep each other busy take too long where only one of them runs at a time.
-const NOT_UNDER_VALGRIND: &[&str] = &["threads"];
+/// Threads that keep each other busy take too long where only one of them runs at a time. The vendor's library is not
+/// ours to judge.
+const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip"];
 
 /// What has been tried so far.
 #[derive(Default)]
@@ -93,6 +94,7 @@ pub fn run(args: &[&str]) -> Result<(), String> {
     let mut tally = Tally::default();
     heading("tools");
     tally.add("compilers", tools::require(tools::COMPILERS).map(|()| 1));
+    tally.add("HIP runtime", tools::require(tools::HIP).map(|()| 1));
     tally.check();
     if only.is_none() {
         whole_tree(&mut tally);
@@ -107,6 +109,9 @@ pub fn run(args: &[&str]) -> Result<(), String> {
         tally.check();
     }
     c_programs(&mut tally, &folder, only)?;
+    if only.is_none() {
+        linked_with_hip(&mut tally, &folder);
+    }
     tally.count();
     Ok(())
 }
@@ -282,7 +287,8 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         target: &target,
     };
     let wanted = |program: &Program| only.is_none_or(|only| program.name.contains(only));
-    let named = |language: &str| only.is_none_or(|only| only.starts_with(language) || language.starts_with(only));
+    let named =
+        |language: &str| only.is_none_or(|only| only.starts_with(language) || language.starts_with(only));
     let any = Cell::new(false);
     let group = |tally: &mut Tally, text: &str, programs: Vec<Program>| {
         let programs: Vec<Program> = programs.into_iter().filter(wanted).collect();
@@ -323,6 +329,68 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         (false, Some(name)) => Err(format!("no program is named like \"{name}\"")),
         _ => Ok(()),
     }
+}
+
+/// The library for sites where nothing may be loaded: AMD's runtime is linked. `c-tests/hip.c` runs with it as it was built.
+fn linked_with_hip(tally: &mut Tally, folder: &Path) {
+    heading("with the HIP runtime linked (feature hip-link)");
+    let feature = ["--features", "hip-link"];
+    let path = [("HIP_PATH", "/usr")];
+    let clippy = [
+        &["clippy", "--quiet", "--all-targets"],
+        &feature[..],
+        &["--", "-D", "warnings"],
+    ]
+    .concat();
+    tally.add("cargo clippy", cargo(&clippy, &path).map(|_| 1));
+    let tests = [&["test", "--quiet", "--lib"], &feature[..], &["backend::hip"]].concat();
+    tally.add(
+        "cargo test",
+        cargo(&tests, &path).and_then(|text| rust_tests(&text)),
+    );
+    let target = folder.join("../hip-link");
+    let place = target.to_string_lossy();
+    let build = [
+        &[
+            "rustc",
+            "--quiet",
+            "--lib",
+            "--crate-type",
+            "cdylib",
+            "--target-dir",
+            &place,
+        ],
+        &feature[..],
+    ]
+    .concat();
+    let linked = target.join("debug");
+    let built = cargo(&build, &path).and_then(|_| {
+        library::link_soname(&linked)?;
+        let needed = Command::new("readelf")
+            .arg("-dW")
+            .arg(linked.join("libtaskgpu.so"))
+            .output();
+        let needed = needed.map_err(|error| format!("readelf: {error}"))?.stdout;
+        let asks = |line: &str| line.contains("NEEDED") && line.contains("libamdhip64.so");
+        match String::from_utf8_lossy(&needed).lines().any(asks) {
+            true => Ok(1),
+            false => Err("the shared library does not ask for libamdhip64.so".to_owned()),
+        }
+    });
+    tally.add("the shared library needs the runtime", built);
+    tally.check();
+    for (scenario, backends) in [("only_hip", "hip"), ("hip_and_host", "hip,host")] {
+        let mut run = Command::new(folder.join("../c-tests/hip-shared"));
+        run.arg(scenario)
+            .env("LD_LIBRARY_PATH", &linked)
+            .env("TASKGPU_BACKENDS", backends)
+            .env("TASKGPU_HOST_DEVICES", "2");
+        tally.add(
+            &format!("hip ({scenario}, linked)"),
+            quietly(&mut run, PATIENCE).map(|_| 1),
+        );
+    }
+    tally.check();
 }
 
 /// Where the libraries are and the programs go.

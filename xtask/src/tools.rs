@@ -61,7 +61,13 @@ pub fn python() -> Result<&'static str, String> {
         .ok_or_else(|| format!("{DEBIANS} does not find NumPy, though python3-numpy is installed"))
 }
 
-/// True if `program` can be found on the PATH.
+/// AMD's HIP runtime, its compiler and its headers, which need no GPU for what is tested of them. Files, not programs.
+pub const HIP: &[Tool] = &[Tool {
+    program: "/usr/include/hip/hip_runtime_api.h",
+    package: "libamdhip64-dev",
+}];
+
+/// True if `program` can be found on the PATH, or is a file where its path says.
 pub fn found(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())

@@ -4,10 +4,9 @@
 //! version suffix that `cuda.h` of CUDA 11.2 to 13 maps the plain names to. Vendor codes stay plain numbers,
 //! so that a code of a newer driver is just one we have no better name for.
 
-use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-
+use crate::backend::dynamic::{file_of, open_library, symbol};
 use crate::backend::{Error, Result, Status};
 
 /// What a vendor function answers; 0 is success.
@@ -55,10 +54,6 @@ pub(super) struct CuMemAccessDesc {
 
 pub(super) const STREAM_DEFAULT: c_uint = 0;
 pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
-/// `CU_STREAM_LEGACY`, a stream handle that means the current context's legacy stream.
-pub(super) const STREAM_LEGACY: u64 = 1;
-/// `CU_STREAM_PER_THREAD`.
-pub(super) const STREAM_PER_THREAD: u64 = 2;
 /// Goes on once the number at the address has reached the value, wrapping around allowed for.
 pub(super) const STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 pub(super) const EVENT_BLOCKING_SYNC: c_uint = 1;
@@ -102,49 +97,6 @@ pub(super) const ATTR_MEMORY_POOLS_SUPPORTED: c_int = 115;
 /// its folder; the last one is where Windows Subsystem for Linux puts it.
 pub(super) const LIBRARY_NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"];
 
-/// glibc's and musl's `RTLD_NOLOAD`: only a library that is mapped already.
-const RTLD_NOLOAD: c_int = libc::RTLD_NOLOAD;
-
-/// Opens the first of `names` that the loader finds, a copy already in the process first. On failure, the
-/// loader's own words about each.
-pub(super) fn open_library(names: &[impl AsRef<std::ffi::OsStr>]) -> std::result::Result<Library, String> {
-    for name in names {
-        // SAFETY: with NOLOAD no initialisers run; the library is in use by this process already.
-        if let Ok(library) = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) } {
-            return Ok(library);
-        }
-    }
-    let mut words: Vec<String> = Vec::new();
-    for name in names {
-        // SAFETY: the vendor's library may be loaded at any time: that is how it is meant to be used.
-        match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
-            Ok(library) => return Ok(library),
-            Err(e) => {
-                let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), |s| s.to_string());
-                if !words.contains(&text) {
-                    words.push(text);
-                }
-            }
-        }
-    }
-    Err(words.join("; "))
-}
-
-/// The file that holds `symbol`, as the loader names it, links followed.
-pub(super) fn file_of(symbol: *const c_void) -> String {
-    // SAFETY: all zero is a valid `Dl_info`.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` is writable; `dladdr` accepts any address.
-    if unsafe { libc::dladdr(symbol, &mut info) } == 0 || info.dli_fname.is_null() {
-        return String::new();
-    }
-    // SAFETY: the loader's string lives as long as the library, which is never closed.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) }
-        .to_string_lossy()
-        .into_owned();
-    std::fs::canonicalize(&name).map_or(name, |p| p.to_string_lossy().into_owned())
-}
-
 macro_rules! table {
     (
         $(#[$doc:meta])* struct $table:ident;
@@ -152,39 +104,10 @@ macro_rules! table {
         optional
         $(fn $oname:ident($($oarg:ty),* $(,)?);)*
     ) => {
-        $(#[$doc])*
-        #[allow(non_snake_case)]
-        #[derive(Debug)]
-        pub(super) struct $table {
-            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
-            $(pub(super) $oname: Option<unsafe extern "C" fn($($oarg),*) -> c_int>,)*
-        }
-
-        impl $table {
-            /// Looks every function up. `Err` names the first required one that is missing.
-            pub(super) fn find(library: &libloading::os::unix::Library) -> std::result::Result<$table, &'static str> {
-                Ok($table {
-                    $($name: {
-                        // SAFETY: the exported function of this name has this signature (checked against the
-                        // vendor's header, see docs/notes-cuda.md).
-                        let found = unsafe {
-                            library.get::<unsafe extern "C" fn($($arg),*) -> c_int>(
-                                concat!(stringify!($name), "\0").as_bytes(),
-                            )
-                        };
-                        *found.map_err(|_| stringify!($name))?
-                    },)*
-                    $($oname: {
-                        // SAFETY: as above.
-                        let found = unsafe {
-                            library.get::<unsafe extern "C" fn($($oarg),*) -> c_int>(
-                                concat!(stringify!($oname), "\0").as_bytes(),
-                            )
-                        };
-                        found.ok().map(|f| *f)
-                    },)*
-                })
-            }
+        $crate::backend::dynamic::table! {
+            $(#[$doc])* struct $table;
+            required { $(fn $name($($arg),*) -> std::ffi::c_int;)* }
+            optional { $(fn $oname($($oarg),*) -> std::ffi::c_int;)* }
         }
     };
 }
@@ -279,7 +202,7 @@ impl Api {
     /// Finds the driver's library and its functions. The library is never closed: the driver's threads run in it.
     pub(super) fn load(names: &[&str]) -> Result<Api> {
         let library = open_library(names).map_err(|words| Error::new(Status::NotSupported, words))?;
-        let table = Api::find(&library).map_err(|missing| {
+        let table = Api::find(|name| symbol(&library, name)).map_err(|missing| {
             Error::new(
                 Status::NotSupported,
                 format!("the CUDA driver's library has no function {missing}: CUDA 11.2 or newer is needed"),

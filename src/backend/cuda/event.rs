@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::api::{call, CuEvent, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING};
 use super::codes::NOT_READY;
 use super::device::{Device, Relaxed};
-use super::stream::{block_on, capturing, context_for, event_reached, in_capture, native};
+use super::stream::{block_on, capturing, context_for, event_reached, native};
+use crate::backend::common::in_capture;
 use crate::backend::{Error, EventState, Patience, RawEvent, RawStream, Result, Status};
 
 /// An event, and what the driver does not tell about it.

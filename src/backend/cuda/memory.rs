@@ -10,22 +10,14 @@ use super::api::{
 };
 use super::codes::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_CONTEXT, SUCCESS};
 use super::device::{Device, Relaxed};
-use super::fill::{plan, Plan, Step};
 use super::stream::{context_for, fence, fence_block, fence_drop, native};
 use super::CudaBackend;
+use crate::backend::common::{size, spot};
+use crate::backend::fill::{check, plan, Plan, Step};
 use crate::backend::{Addr, Error, Place, PointerFacts, RawStream, Result, Status};
 
-fn size(bytes: u64) -> Result<usize> {
-    usize::try_from(bytes).map_err(|_| {
-        Error::new(
-            Status::OutOfMemory,
-            format!(
-                "{bytes} bytes are more than this process can address ({})",
-                usize::MAX
-            ),
-        )
-    })
-}
+/// Bytes at most that strided fills write: from there on copies are faster.
+const SEED_BYTES: u64 = 256 * 1024;
 
 /// F31: an answer of success with no memory is no success.
 fn given(device: &Device, address: CuDevicePtr, bytes: u64) -> Result<Addr> {
@@ -306,42 +298,14 @@ pub(super) fn copy(
     })
 }
 
-fn spot(place: Place) -> String {
-    match place {
-        Place::Host => "host".into(),
-        Place::Device(d) => format!("device {d}"),
-    }
-}
-
 pub(super) fn fill(device: &Device, stream: RawStream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
-    if !matches!(pattern.len(), 1 | 2 | 4 | 8 | 16) {
-        return Err(Error::new(
-            Status::InvalidArgument,
-            format!(
-                "a pattern of {} bytes; it may have 1, 2, 4, 8 or 16",
-                pattern.len()
-            ),
-        ));
-    }
-    if (pattern.len() as u64)
-        .checked_mul(count)
-        .and_then(|n| dst.value().checked_add(n))
-        .is_none()
-    {
-        return Err(Error::new(
-            Status::InvalidArgument,
-            format!(
-                "{count} patterns of {} bytes reach past the end of all memory",
-                pattern.len()
-            ),
-        ));
-    }
+    check(dst.value(), pattern, count)?;
     let _context = context_for(device, stream)?;
     let on = native(stream);
-    let answer = match plan(dst.value(), pattern, count) {
+    let answer = match plan(dst.value(), pattern, count, SEED_BYTES) {
         Plan::One(step) => run(device, on, dst.value(), step),
         Plan::Many(steps) => steps
             .into_iter()

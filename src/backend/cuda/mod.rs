@@ -26,7 +26,6 @@ mod api;
 mod codes;
 mod device;
 mod event;
-mod fill;
 mod gate;
 mod image;
 #[cfg(test)]

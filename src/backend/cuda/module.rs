@@ -4,7 +4,7 @@
 //! destroyed: a launch reads what it needs straight from there.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_uint, c_void, CString};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +17,10 @@ use super::api::{
 };
 use super::codes::{is_sticky, status_of, NOT_FOUND, SUCCESS};
 use super::device::Device;
-use super::image::{inspect, ptx_text, Kind};
+use super::image::{inspect, Kind};
 use super::stream::{context_for, native};
+use crate::backend::common::Names;
+use crate::backend::image::text_part;
 use crate::backend::{
     Addr, Args, Code, Error, FunctionInfo, RawFunction, RawModule, RawStream, Result, Shape, Status,
 };
@@ -34,8 +36,7 @@ const UNKNOWN: u32 = u32::MAX;
 /// A loaded module.
 struct Module {
     native: CuModule,
-    /// Name expressions and the symbols they stand for.
-    names: HashMap<String, String>,
+    names: Names,
     functions: Mutex<HashMap<String, Box<Function>>>,
 }
 
@@ -71,7 +72,7 @@ pub(super) fn load(device: &Device, image: &[u8], names: Vec<(String, String)>) 
     let ended: Vec<u8>;
     let start = match kind {
         Kind::Ptx => {
-            ended = [ptx_text(image), b"\0"].concat();
+            ended = [text_part(image), b"\0"].concat();
             ended.as_ptr()
         }
         Kind::Cubin | Kind::Fatbin => image.as_ptr(),
@@ -115,7 +116,7 @@ pub(super) fn load(device: &Device, image: &[u8], names: Vec<(String, String)>) 
     load_kernels(device, module);
     let module = Module {
         native: module,
-        names: names.into_iter().collect(),
+        names: Names::new(names),
         functions: Mutex::default(),
     };
     Ok(RawModule(Box::into_raw(Box::new(module)) as u64))
@@ -184,23 +185,10 @@ pub(super) fn destroy(device: &Device, raw: RawModule) {
     }
 }
 
-fn symbol<'a>(module: &'a Module, name: &'a str) -> &'a str {
-    module.names.get(name).map_or(name, String::as_str)
-}
-
-fn c_name(name: &str) -> Result<CString> {
-    CString::new(name).map_err(|_| {
-        Error::new(
-            Status::InvalidArgument,
-            format!("the name {name:?} has a NUL character"),
-        )
-    })
-}
-
 /// Finds a kernel.
 pub(super) fn function(device: &Device, raw: RawModule, name: &str) -> Result<RawFunction> {
     let module = module_of(raw);
-    let c = c_name(symbol(module, name))?;
+    let c = module.names.symbol(name)?;
     let mut functions = module.functions.lock();
     if let Some(known) = functions.get(name) {
         return Ok(RawFunction(&raw const **known as u64));
@@ -215,8 +203,8 @@ pub(super) fn function(device: &Device, raw: RawModule, name: &str) -> Result<Ra
         )
     };
     if answer.code == NOT_FOUND {
-        let text = format!("the module has no kernel named {name:?}{}", hint(module));
-        return Err(Error::new(Status::NotFound, text).native(device.api.native(answer)));
+        return Err(Error::new(Status::NotFound, module.names.missing("kernel", name))
+            .native(device.api.native(answer)));
     }
     device.check(answer, || format!("cannot get the kernel {name:?}"))?;
     if let Some(load_now) = device.api.cuFuncLoad {
@@ -242,15 +230,6 @@ pub(super) fn function(device: &Device, raw: RawModule, name: &str) -> Result<Ra
     let address = &raw const *function as u64;
     functions.insert(name.to_string(), function);
     Ok(RawFunction(address))
-}
-
-fn hint(module: &Module) -> String {
-    let mut known: Vec<&str> = module.names.keys().map(String::as_str).collect();
-    known.sort_unstable();
-    match known.is_empty() {
-        true => "; a C++ name needs extern \"C\" or a name expression".into(),
-        false => format!("; its name expressions are {}", known.join(", ")),
-    }
 }
 
 fn count_parameters(device: &Device, function: CuFunction) -> u32 {
@@ -281,7 +260,7 @@ fn attribute(device: &Device, function: CuFunction, number: c_int, name: &str) -
 /// Finds a variable.
 pub(super) fn global(device: &Device, raw: RawModule, name: &str) -> Result<(Addr, u64)> {
     let module = module_of(raw);
-    let c = c_name(symbol(module, name))?;
+    let c = module.names.symbol(name)?;
     let _here = device.enter()?;
     let (mut address, mut bytes) = (0, 0usize);
     // SAFETY: both are writable, the name ends with NUL, the module is live and its context current.
@@ -292,8 +271,10 @@ pub(super) fn global(device: &Device, raw: RawModule, name: &str) -> Result<(Add
         )
     };
     if answer.code == NOT_FOUND {
-        let text = format!("the module has no variable named {name:?}{}", hint(module));
-        return Err(Error::new(Status::NotFound, text).native(device.api.native(answer)));
+        return Err(
+            Error::new(Status::NotFound, module.names.missing("variable", name))
+                .native(device.api.native(answer)),
+        );
     }
     device.check(answer, || format!("cannot get the variable {name:?}"))?;
     Ok((Addr::from_backend(address), bytes as u64))

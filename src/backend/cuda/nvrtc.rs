@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
-use super::api::{file_of, open_library, table};
+use super::api::table;
+use crate::backend::dynamic::{file_of, open_library, symbol};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 
 type Program = *mut c_void;
@@ -134,7 +135,7 @@ impl Nvrtc {
                 format!("the CUDA run-time compiler has no function {missing}: it is too old"),
             )
         };
-        let functions = Functions::find(&library).map_err(old)?;
+        let functions = Functions::find(|name| symbol(&library, name)).map_err(old)?;
         // SAFETY: the exported function has this signature.
         let error_string =
             unsafe { library.get::<unsafe extern "C" fn(c_int) -> *const c_char>(b"nvrtcGetErrorString\0") };

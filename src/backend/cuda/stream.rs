@@ -1,43 +1,25 @@
 //! Streams, fences and callbacks.
 //!
-//! A raw stream is the vendor's handle itself, so that a launch has nothing to look up. Two kinds differ: an
-//! imported one carries a mark in bits that a vendor pointer has 0, and a device's legacy stream, which the
-//! vendor calls 1 on every device, is a small number made of the device.
+//! How raw streams are numbered, `common.rs` says.
 
 use std::ffi::c_void;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
+use std::time::Instant;
 
 use super::api::{
     call, CuContext, CuEvent, CuResult, CuStream, CAPTURE_STATUS_NONE, EVENT_BLOCKING_SYNC,
-    EVENT_DISABLE_TIMING, STREAM_DEFAULT, STREAM_LEGACY, STREAM_NON_BLOCKING, STREAM_PER_THREAD,
+    EVENT_DISABLE_TIMING, STREAM_DEFAULT, STREAM_NON_BLOCKING,
 };
 use super::codes::{status_of, NOT_READY, SUCCESS};
 use super::device::{Device, Entered, Relaxed};
+use crate::backend::common::{
+    handle, importable, imported, in_capture, is_legacy, is_own, legacy, nap, Importable, Queued,
+    STREAM_LEGACY,
+};
 use crate::backend::{
     Callback, Error, Fence, NativeHandle, NewStream, Patience, RawStream, Result, Status, StreamSpec,
 };
-
-/// Bits that are 0 in a pointer of the vendor's.
-const TAG_BITS: u64 = 7;
-const TAG_IMPORTED: u64 = 2;
-/// Below it no pointer lies: these numbers are legacy streams.
-const FIRST_POINTER: u64 = 0x1_0000;
-
-/// The raw stream of a device's legacy stream.
-fn legacy(device: &Device) -> RawStream {
-    RawStream((u64::from(device.ordinal) << 4) | STREAM_LEGACY)
-}
-
-/// True for a device's legacy stream, which vendor calls find through the current context.
-#[inline]
-pub(super) fn is_legacy(stream: RawStream) -> bool {
-    stream.0 < FIRST_POINTER
-}
 
 /// The vendor's handle.
 #[inline]
@@ -45,7 +27,7 @@ pub(super) fn native(stream: RawStream) -> CuStream {
     if is_legacy(stream) {
         STREAM_LEGACY as CuStream
     } else {
-        (stream.0 & !TAG_BITS) as CuStream
+        handle(stream) as CuStream
     }
 }
 
@@ -92,26 +74,11 @@ fn with_priority(device: &Device, raw: RawStream) -> Result<NewStream> {
 }
 
 /// Wraps a stream of somebody else's.
-pub(super) fn import(device: &Device, handle: NativeHandle) -> Result<NewStream> {
-    let value = handle.value();
-    match value {
-        0 | STREAM_LEGACY => {
-            let _here = device.enter()?;
-            return with_priority(device, legacy(device));
-        }
-        STREAM_PER_THREAD => {
-            return Err(Error::new(
-                Status::NotSupported,
-                "the per-thread default stream (2) is another stream on every thread and cannot be imported",
-            ))
-        }
-        _ if value < FIRST_POINTER || value & TAG_BITS != 0 => {
-            return Err(Error::new(
-                Status::InvalidArgument,
-                format!("{value:#x} is no CUDA stream"),
-            ))
-        }
-        _ => {}
+pub(super) fn import(device: &Device, native: NativeHandle) -> Result<NewStream> {
+    let value = native.value();
+    if importable(value, "CUDA")? == Importable::Legacy {
+        let _here = device.enter()?;
+        return with_priority(device, legacy(device.ordinal));
     }
     let _here = device.enter()?;
     let mut owner: CuContext = null_mut();
@@ -121,7 +88,7 @@ pub(super) fn import(device: &Device, handle: NativeHandle) -> Result<NewStream>
     if owner != device.context() {
         return Err(foreign(device, value, owner));
     }
-    with_priority(device, RawStream(value | TAG_IMPORTED))
+    with_priority(device, imported(value))
 }
 
 #[cold]
@@ -154,7 +121,7 @@ fn foreign(device: &Device, stream: u64, owner: CuContext) -> Error {
 
 /// Destroys a stream of ours; an imported or legacy one is left alone.
 pub(super) fn destroy(device: &Device, stream: RawStream) {
-    if !is_legacy(stream) && stream.0 & TAG_BITS == 0 {
+    if is_own(stream) {
         let _relaxed = Relaxed::enter(device.api);
         // SAFETY: a live stream of ours that nobody uses any more. The driver lets its work finish. An answer
         // other than success leaves nothing to be done.
@@ -176,15 +143,6 @@ pub(super) fn capturing(device: &Device, stream: RawStream) -> Result<bool> {
             Ok(status != CAPTURE_STATUS_NONE)
         }
     }
-}
-
-/// The refusal to put work of ours into somebody's capture.
-#[cold]
-pub(super) fn in_capture(what: &str) -> Error {
-    Error::new(
-        Status::Capturing,
-        format!("the stream is being captured: {what} would end the capture or become part of it"),
-    )
 }
 
 pub(super) fn refuse_capture(device: &Device, stream: RawStream, what: &str) -> Result<()> {
@@ -216,22 +174,14 @@ fn query(device: &Device, stream: RawStream, times: u32) -> Result<bool> {
     Ok(false)
 }
 
-/// What a queued callback holds. Two owners: the driver and the call that queues it, which may have to take it back.
-struct Queued(Mutex<Option<Callback>>);
-
 /// Called on a thread of the driver's, also when the device failed.
 unsafe extern "C" fn run_callback(_stream: CuStream, code: CuResult, data: *mut c_void) {
     // SAFETY: `data` came from `Arc::into_raw` in `callback`; the driver calls once.
     let queued = unsafe { Arc::from_raw(data.cast::<Queued>()) };
-    let callback = queued.0.lock().take();
-    if let Some(callback) = callback {
-        let status = match status_of(code) {
-            Status::Ok => Status::Ok,
-            _ => Status::DeviceLost,
-        };
-        // A panic must not cross into the driver; whoever made the callback has its own way to report it.
-        let _ = catch_unwind(AssertUnwindSafe(move || callback(status)));
-    }
+    queued.run(match status_of(code) {
+        Status::Ok => Status::Ok,
+        _ => Status::DeviceLost,
+    });
 }
 
 /// Queues a callback. `cuStreamAddCallback` and not `cuLaunchHostFunc`: the latter stays silent when the device
@@ -239,7 +189,7 @@ unsafe extern "C" fn run_callback(_stream: CuStream, code: CuResult, data: *mut 
 pub(super) fn callback(device: &Device, stream: RawStream, callback: Callback) -> Result<()> {
     refuse_capture(device, stream, "a callback")?;
     let _context = context_for(device, stream)?;
-    let queued = Arc::new(Queued(Mutex::new(Some(callback))));
+    let queued = Queued::new(callback);
     let data = Arc::into_raw(Arc::clone(&queued)).cast_mut().cast();
     // SAFETY: `run_callback` takes `data` as it is handed over here.
     let answer = unsafe {
@@ -253,8 +203,7 @@ pub(super) fn callback(device: &Device, stream: RawStream, callback: Callback) -
     }
     // An error may be an older one of the device's and the callback queued all the same. Whoever takes it out first
     // decides; the driver's share of the shell stays, since it may still come.
-    let taken_back = queued.0.lock().take().is_some();
-    if taken_back {
+    if queued.take().is_some() {
         return Err(device.failure(answer, "cannot queue a callback"));
     }
     Ok(())
@@ -393,34 +342,14 @@ pub(super) fn block_on(device: &Device, event: CuEvent, patience: Patience) -> R
     }
 }
 
-fn nap(waited: Duration) -> Duration {
-    (waited / 16).clamp(Duration::from_micros(50), Duration::from_millis(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn raw_streams_give_the_vendors_handle_back() {
-        assert_eq!(native(RawStream(0x7f00_1234_5670)) as u64, 0x7f00_1234_5670);
-        assert_eq!(
-            native(RawStream(0x7f00_1234_5670 | TAG_IMPORTED)) as u64,
-            0x7f00_1234_5670
-        );
-        for device in [0u64, 1, 7, 255] {
-            let raw = RawStream(device << 4 | STREAM_LEGACY);
-            assert!(is_legacy(raw));
-            assert_eq!(native(raw) as u64, STREAM_LEGACY);
-        }
-        assert!(!is_legacy(RawStream(0x55d0_0000_0000)));
-    }
-
-    #[test]
-    fn naps_grow_with_the_wait_and_stay_short() {
-        assert_eq!(nap(Duration::ZERO), Duration::from_micros(50));
-        assert_eq!(nap(Duration::from_millis(8)), Duration::from_micros(500));
-        assert_eq!(nap(Duration::from_secs(5)), Duration::from_millis(1));
+    fn the_legacy_stream_has_the_vendors_number() {
+        assert_eq!(native(legacy(3)) as u64, STREAM_LEGACY);
+        assert_eq!(native(imported(0x7f00_1234_5670)) as u64, 0x7f00_1234_5670);
     }
 
     #[test]
@@ -432,13 +361,13 @@ mod tests {
         ] {
             let (tell, told) = std::sync::mpsc::channel();
             let callback: Callback = Box::new(move |s| tell.send(s).expect("the test listens"));
-            let queued = Arc::new(Queued(Mutex::new(Some(callback))));
+            let queued = Queued::new(callback);
             let data = Arc::into_raw(Arc::clone(&queued)).cast_mut().cast();
             // SAFETY: as the driver would call it.
             unsafe { run_callback(null_mut(), code, data) };
             assert_eq!(told.recv(), Ok(status));
             assert!(
-                queued.0.lock().take().is_none(),
+                queued.take().is_none(),
                 "the call that queued it cannot run it again"
             );
             assert_eq!(Arc::strong_count(&queued), 1);

@@ -1,11 +1,10 @@
-//! How a pattern is written with the fills the driver has: 1, 2 and 4 bytes, contiguous or at a stride.
+//! How a pattern is written with the fills that vendors have: 1, 2 and 4 bytes, contiguous or at a stride.
 //!
 //! A pattern of 8 or 16 bytes, or one at an address its size does not divide, is written lane by lane at the
 //! stride of the pattern (no buffer is needed whose lifetime somebody would have to mind), at most up to a
 //! seed; copies that double the written part do the rest at the speed of the memory.
 
-/// Bytes at most that strided fills write: from there on copies are faster.
-const SEED_BYTES: u64 = 256 * 1024;
+use super::{Error, Result, Status};
 
 /// One vendor call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +43,35 @@ fn value(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |v, &b| (v << 8) | u32::from(b))
 }
 
-/// Plans a fill of `count` patterns at address `dst`. `pattern` is 1, 2, 4, 8 or 16 bytes; `count` is not 0 and
-/// their product no overflow.
-pub(super) fn plan(dst: u64, pattern: &[u8], count: u64) -> Plan {
+/// Refuses what cannot be planned.
+pub(super) fn check(dst: u64, pattern: &[u8], count: u64) -> Result<()> {
+    if !matches!(pattern.len(), 1 | 2 | 4 | 8 | 16) {
+        return Err(Error::new(
+            Status::InvalidArgument,
+            format!(
+                "a pattern of {} bytes; it may have 1, 2, 4, 8 or 16",
+                pattern.len()
+            ),
+        ));
+    }
+    let end = (pattern.len() as u64)
+        .checked_mul(count)
+        .and_then(|n| dst.checked_add(n));
+    if end.is_none() {
+        return Err(Error::new(
+            Status::InvalidArgument,
+            format!(
+                "{count} patterns of {} bytes reach past the end of all memory",
+                pattern.len()
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Plans a fill of `count` patterns at address `dst` that [`check`] has let pass; `count` is not 0. Lanes write `seed`
+/// bytes at most, and one pattern at least: from there on copies are faster.
+pub(super) fn plan(dst: u64, pattern: &[u8], count: u64, seed: u64) -> Plan {
     let total = pattern.len() as u64 * count;
     let p = period(pattern);
     let pitch = p as u64;
@@ -61,7 +86,7 @@ pub(super) fn plan(dst: u64, pattern: &[u8], count: u64) -> Plan {
         .into_iter()
         .find(|&w| dst % w as u64 == 0 && p % w == 0)
         .unwrap_or(1);
-    let rows = (total / pitch).min(SEED_BYTES / pitch);
+    let rows = (total / pitch).min((seed / pitch).max(1));
     let mut steps: Vec<Step> = (0..p)
         .step_by(width)
         .map(|at| Step::Lane {
@@ -85,6 +110,8 @@ pub(super) fn plan(dst: u64, pattern: &[u8], count: u64) -> Plan {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const SEED: u64 = 256 * 1024;
 
     /// Carries a plan out on ordinary memory.
     fn run(dst: u64, plan: &Plan, memory: &mut [u8]) {
@@ -135,11 +162,12 @@ mod tests {
         #[test]
         fn a_plan_writes_the_pattern_and_nothing_else(
             log in 0usize..5, bytes in prop::array::uniform16(0u8..3), align in 0u64..16, count in 1u64..40_000,
+            seed in prop::sample::select(&[0, SEED][..]),
         ) {
             let pattern = &bytes[..1 << log];
             let total = pattern.len() * count as usize;
             let mut memory = vec![0xEE; total + 64];
-            run(0x1000 + align, &plan(0x1000 + align, pattern, count), &mut memory);
+            run(0x1000 + align, &plan(0x1000 + align, pattern, count, seed), &mut memory);
             for (i, chunk) in memory[..total].chunks(pattern.len()).enumerate() {
                 prop_assert_eq!(chunk, pattern, "pattern {}", i);
             }
@@ -150,7 +178,7 @@ mod tests {
     #[test]
     fn patterns_that_repeat_cost_one_call() {
         assert_eq!(
-            plan(0x100, &[7; 16], 3),
+            plan(0x100, &[7; 16], 3, SEED),
             Plan::One(Step::Linear {
                 width: 1,
                 value: 7,
@@ -158,7 +186,7 @@ mod tests {
             })
         );
         assert_eq!(
-            plan(0x100, &[1, 2, 1, 2], 3),
+            plan(0x100, &[1, 2, 1, 2], 3, SEED),
             Plan::One(Step::Linear {
                 width: 2,
                 value: 0x0201,
@@ -170,7 +198,7 @@ mod tests {
     #[test]
     fn sixteen_bytes_aligned_cost_four_lanes() {
         let pattern: Vec<u8> = (0..16).collect();
-        match plan(0x100, &pattern, 5) {
+        match plan(0x100, &pattern, 5, SEED) {
             Plan::Many(steps) => {
                 assert_eq!(steps.len(), 4);
                 assert_eq!(
@@ -191,9 +219,11 @@ mod tests {
     #[test]
     fn a_huge_fill_takes_few_calls() {
         let pattern: Vec<u8> = (0..16).collect();
-        match plan(0x100, &pattern, (140 << 30) / 16) {
-            Plan::Many(steps) => assert!(steps.len() < 32, "{}", steps.len()),
-            one => panic!("{one:?}"),
+        for (seed, most) in [(SEED, 32), (0, 48)] {
+            match plan(0x100, &pattern, (140 << 30) / 16, seed) {
+                Plan::Many(steps) => assert!(steps.len() < most, "{}", steps.len()),
+                one => panic!("{one:?}"),
+            }
         }
     }
 }
