@@ -255,7 +255,9 @@ mod tests {
     use super::*;
 
     fn example(name: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/kernels").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("examples/kernels")
+            .join(name);
         std::fs::read_to_string(path).expect("the examples are there")
     }
 
