@@ -7,6 +7,8 @@ mod compiler;
 mod regions;
 mod rewrite;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use crate::backend::cache::{self, Key};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
@@ -367,39 +369,4 @@ fn translate(options: &[String]) -> Result<Vec<OsString>> {
         out.push(renamed.into());
     }
     Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn example(name: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("examples/kernels")
-            .join(name);
-        std::fs::read_to_string(path).expect("the examples are there")
-    }
-
-    #[test]
-    fn the_examples_take_the_fastest_way() {
-        for (name, expression, way) in [
-            ("saxpy.hip", None, Way::Fast),
-            ("matmul.hip", None, Way::Regions),
-            ("reduce.hip", Some("reduce<double>"), Way::Regions),
-            ("histogram.hip", None, Way::Regions),
-            ("stencil.hip", None, Way::Fast),
-            ("mandelbrot.hip", None, Way::Fast),
-        ] {
-            let options = CompileOptions {
-                name: name.into(),
-                name_expressions: expression.into_iter().map(String::from).collect(),
-                ..Default::default()
-            };
-            let built = build(&[Way::Regions, Way::Fast, Way::Plain], &example(name), &options);
-            assert_eq!(built.expect("it compiles").1, way, "{name}");
-            if way == Way::Regions {
-                build(&[Way::Regions], &example(name), &options).expect("it compiles");
-            }
-        }
-    }
 }

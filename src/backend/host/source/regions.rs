@@ -949,7 +949,8 @@ impl Splitter<'_> {
             }
             let constant = self.is_constant(declaration, variable);
             let members = variable.array || !self.is_scalar(declaration, variable);
-            let changes = !constant && self.is_changed(&name, &[variable.declarator.clone()], members);
+            let changes =
+                !constant && self.is_changed(&name, std::slice::from_ref(&variable.declarator), members);
             let value = variable.value.map(|value| value..variable.declarator.end);
             let again = value
                 .clone()
