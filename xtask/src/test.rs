@@ -23,8 +23,9 @@ const PATIENCE_OF_CARGO: Duration = Duration::from_secs(1800);
 const SYSTEM_LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"];
 const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// Threads that keep each other busy take too long where only one of them runs at a time. The vendor's library is not
-/// ours to judge.
-const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip"];
+/// ours to judge. Code compiled for this very processor has
+/// instructions that it does not know.
+const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source"];
 
 /// What has been tried so far.
 #[derive(Default)]
@@ -287,7 +288,8 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         target: &target,
     };
     let wanted = |program: &Program| only.is_none_or(|only| program.name.contains(only));
-    let named = |language: &str| only.is_none_or(|only| language.starts_with(only));
+    let named =
+        |language: &str| only.is_none_or(|only| only.starts_with(language) || language.starts_with(only));
     let any = Cell::new(false);
     let group = |tally: &mut Tally, text: &str, programs: Vec<Program>| {
         let programs: Vec<Program> = programs.into_iter().filter(wanted).collect();
@@ -312,6 +314,13 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
                 tally.skip("Julia", &why);
             }
         }
+    }
+    if named("Python") {
+        group(tally, "Python", place.python()?);
+    }
+    if named("MPI") {
+        tools::require(tools::MPI)?;
+        group(tally, "MPI", place.mpi()?);
     }
     // It finds what no answer shows. It is no part of a usual installation, so it is not asked for.
     if tools::found("valgrind") {
@@ -509,6 +518,47 @@ impl Place<'_> {
             }
         };
         Ok(vec![program("4"), program("1")])
+    }
+
+    fn python(&self) -> Result<Vec<Program>, String> {
+        let python = tools::python()?;
+        let programs = sources("examples/python", "py")?
+            .into_iter()
+            .filter_map(|source| {
+                let stem = source.file_stem()?.to_string_lossy().into_owned();
+                let mut run = self.environment(Command::new(python));
+                run.arg(&source).env("PYTHONDONTWRITEBYTECODE", "1");
+                // The layer itself is no program.
+                (stem != "taskgpu").then_some(Program {
+                    name: format!("Python ({stem})"),
+                    build: None,
+                    run,
+                })
+            });
+        Ok(programs.collect())
+    }
+
+    fn mpi(&self) -> Result<Vec<Program>, String> {
+        let sources = sources("examples/mpi", "c")?;
+        let programs = sources.into_iter().map(|source| {
+            let mut program = self.program(&source, "MPI", "mpicc", &["-std=c11", "-O2"]);
+            if !source.ends_with("test_local_rank.c") {
+                let binary = program.run.get_program().to_owned();
+                // Four ranks, however few cores there are.
+                program.run = self.environment(Command::new("mpirun"));
+                program.run.args(["-n", "4", "--oversubscribe"]);
+                if tools::is_root() {
+                    program.run.arg("--allow-run-as-root");
+                }
+                program.run.arg(binary);
+            }
+            program.name = format!(
+                "MPI ({})",
+                source.file_stem().unwrap_or_default().to_string_lossy()
+            );
+            program
+        });
+        Ok(programs.collect())
     }
 
     /// The C tests again, as they were built before.
