@@ -2,15 +2,17 @@
 
 use super::source;
 use super::threads::RUNTIME;
+use crate::backend::cache::{Key, Memory};
 use crate::backend::image::{self, Elf, Looks};
 use crate::backend::{
     Addr, CompileOptions, Error, HostKernel, HostKernelFn, RawFunction, RawModule, Result, Status,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// What ELF calls the processors of this machine.
@@ -95,9 +97,38 @@ pub(super) fn load(image: &[u8]) -> Result<RawModule> {
     Object::load(image).map(|object| publish(Arc::new(object)))
 }
 
-/// Compiles source and loads what it became.
+/// Source as it was compiled, for all host devices.
+struct Built {
+    made: source::Made,
+    object: Arc<Object>,
+    /// No module has been made of the object yet.
+    unused: AtomicBool,
+}
+
+/// Compiles source, unless that was done before, and loads what it became.
 pub(super) fn compile(source: &str, options: &CompileOptions) -> Result<RawModule> {
-    load(&source::build(source, options)?)
+    static BUILT: Lazy<Memory<Built>> = Lazy::new(Memory::new);
+    let key = Key {
+        source,
+        options,
+        // There is one compiler and one kind of processor in a process.
+        target: "",
+    };
+    let built = BUILT.get(
+        &key,
+        |built| built.made.is_fresh(),
+        || {
+            let made = source::make(source, options)?;
+            let object = Arc::new(Object::load(&made.image)?);
+            let unused = AtomicBool::new(true);
+            Ok(Built { made, object, unused })
+        },
+    )?;
+    // Modules do not see each other's variables.
+    if built.object.variables.is_empty() || built.unused.swap(false, Ordering::Relaxed) {
+        return Ok(publish(built.object.clone()));
+    }
+    load(&built.made.image)
 }
 
 pub(super) fn destroy(raw: RawModule) {
@@ -267,8 +298,9 @@ mod tests {
 
     #[test]
     fn only_what_has_a_table_is_loaded() {
-        let image = source::build("extern \"C\" __global__ void k() {}", &CompileOptions::default())
-            .expect("it compiles");
+        let image = source::make("extern \"C\" __global__ void k() {}", &CompileOptions::default())
+            .expect("it compiles")
+            .image;
         let module = load(&image).expect("it loads");
         assert!(function(module, "k").is_ok());
         let text = function(module, "other").expect_err("there is none").to_string();

@@ -7,7 +7,10 @@ mod compiler;
 mod regions;
 mod rewrite;
 mod scan;
+#[cfg(test)]
+mod tests;
 
+use crate::backend::cache::{self, Key};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 use compiler::{compiler, Compiler, Folder, Run};
 use rewrite::{quoted, rewrite, Way};
@@ -64,13 +67,107 @@ const CODE: &[&str] = &["-shared", "-fvisibility=hidden", "-w", "-Wl,--as-needed
 /// Options that make something else than a module.
 const NOT_FOR_MODULES: &[&str] = &["-c", "-S", "-E", "-o", "-M", "-MM", "-fsyntax-only"];
 
-/// Compiles source into an image.
-pub(super) fn build(source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
-    build_one_of(&[Way::Regions, Way::Fast, Way::Plain], source, options).map(|(image, _)| image)
+/// What source became.
+#[derive(Debug)]
+pub(super) struct Made {
+    /// A shared object.
+    pub(super) image: Vec<u8>,
+    /// The caller's own files that the source has read.
+    files: Vec<File>,
+}
+
+/// A file as it was.
+#[derive(Debug, PartialEq, Eq)]
+struct File {
+    path: String,
+    /// Its size and when it was written.
+    state: String,
+}
+
+impl File {
+    fn now(path: &str) -> File {
+        use std::os::unix::fs::MetadataExt;
+        let state = match std::fs::metadata(path) {
+            Ok(m) => format!("{} {}.{:09}", m.size(), m.mtime(), m.mtime_nsec()),
+            Err(_) => String::new(),
+        };
+        File {
+            path: path.to_owned(),
+            state,
+        }
+    }
+}
+
+impl Made {
+    /// Whether the same source would become the same today.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.files.iter().all(|file| *file == File::now(&file.path))
+    }
+
+    fn pack(&self) -> Vec<u8> {
+        let files = self
+            .files
+            .iter()
+            .flat_map(|file| [file.path.as_bytes(), file.state.as_bytes()]);
+        let parts: Vec<&[u8]> = std::iter::once(self.image.as_slice()).chain(files).collect();
+        cache::pack(&parts)
+    }
+
+    fn unpack(bytes: &[u8]) -> Option<Made> {
+        let parts = cache::unpack(bytes)?;
+        let (image, files) = parts.split_first()?;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let file = |pair: &[&[u8]]| {
+            Some(File {
+                path: text(pair[0])?,
+                state: text(pair[1])?,
+            })
+        };
+        Some(Made {
+            image: image.to_vec(),
+            files: files.chunks_exact(2).map(file).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// Compiles source into an image, or finds what it became before.
+pub(super) fn make(source: &str, options: &CompileOptions) -> Result<Made> {
+    let target = &target(compiler()?);
+    let key = Key {
+        source,
+        options,
+        target,
+    };
+    let before = cache::read(&key).and_then(|bytes| Made::unpack(&bytes));
+    if let Some(made) = before.filter(Made::is_fresh) {
+        return Ok(made);
+    }
+    let (made, _) = build(&[Way::Regions, Way::Fast, Way::Plain], source, options)?;
+    cache::write(&key, &made.pack());
+    Ok(made)
+}
+
+/// What code is made by, and for: a part of a cache's key.
+fn target(compiler: &Compiler) -> String {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mut lines: Vec<&str> = processor
+        .split("\n\n")
+        .next()
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| {
+            ["model name", "flags", "Features", "CPU part", "isa"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        })
+        .collect();
+    let own = format!("{:016x}", cache::hash(PRELUDE.as_bytes(), 0));
+    lines.extend(["host", env!("CARGO_PKG_VERSION"), &own, &compiler.version]);
+    lines.join("\n")
 }
 
 /// Compiles source in the first way that works.
-fn build_one_of(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Vec<u8>, Way)> {
+fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, Way)> {
     let given = translate(&options.options)?;
     let job = Job {
         title: if options.name.is_empty() {
@@ -101,7 +198,11 @@ fn build_one_of(ways: &[Way], source: &str, options: &CompileOptions) -> Result<
         }
         let run = job.compile(&[before, &unit.text].concat())?;
         if run.success {
-            return Ok((job.made()?, way));
+            let made = Made {
+                image: job.image()?,
+                files: job.files(text),
+            };
+            return Ok((made, way));
         }
         tried = Some(run);
     }
@@ -174,8 +275,28 @@ impl Job<'_> {
         })
     }
 
+    /// The caller's own files that preprocessed text comes from. Those of the system belong to the compiler.
+    fn files(&self, text: &str) -> Vec<File> {
+        let own = self.folder.path("").to_string_lossy().into_owned();
+        let mut paths: Vec<&str> = Vec::new();
+        // # 1 "path" 1: a file begins. A 3 behind it: it is the system's.
+        for line in text.lines().filter_map(|line| line.strip_prefix("# 1 \"")) {
+            if let Some((path, flags)) = line.split_once("\" ") {
+                let flags: Vec<&str> = flags.split(' ').collect();
+                if flags.contains(&"1")
+                    && !flags.contains(&"3")
+                    && !path.starts_with(&own)
+                    && !paths.contains(&path)
+                {
+                    paths.push(path);
+                }
+            }
+        }
+        paths.into_iter().map(File::now).collect()
+    }
+
     /// The shared object.
-    fn made(&self) -> Result<Vec<u8>> {
+    fn image(&self) -> Result<Vec<u8>> {
         let made = self.folder.path("module.so");
         std::fs::read(&made)
             .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))
@@ -248,39 +369,4 @@ fn translate(options: &[String]) -> Result<Vec<OsString>> {
         out.push(renamed.into());
     }
     Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn example(name: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("examples/kernels")
-            .join(name);
-        std::fs::read_to_string(path).expect("the examples are there")
-    }
-
-    #[test]
-    fn the_examples_take_the_fastest_way() {
-        for (name, expression, way) in [
-            ("saxpy.hip", None, Way::Fast),
-            ("matmul.hip", None, Way::Regions),
-            ("reduce.hip", Some("reduce<double>"), Way::Regions),
-            ("histogram.hip", None, Way::Regions),
-            ("stencil.hip", None, Way::Fast),
-            ("mandelbrot.hip", None, Way::Fast),
-        ] {
-            let options = CompileOptions {
-                name: name.into(),
-                name_expressions: expression.into_iter().map(String::from).collect(),
-                ..Default::default()
-            };
-            let built = build_one_of(&[Way::Regions, Way::Fast, Way::Plain], &example(name), &options);
-            assert_eq!(built.expect("it compiles").1, way, "{name}");
-            if way == Way::Regions {
-                build_one_of(&[Way::Regions], &example(name), &options).expect("it compiles");
-            }
-        }
-    }
 }
