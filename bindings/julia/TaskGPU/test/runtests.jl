@@ -216,6 +216,25 @@ results = @testset "TaskGPU" begin
         @test all(==(host[1]), host)
     end
 
+    @testset "^C ends a wait" begin
+        program = """
+            using TaskGPU, Libdl
+            open = Ref{Int32}(0)
+            gate = Kernel(Libdl.dlsym(Libdl.dlopen(ENV["TASKGPU_TEST_KERNELS"]), :gate), Ptr{Int32})
+            launch(gate, Base.unsafe_convert(Ptr{Int32}, open))
+            Base.exit_on_sigint(false)
+            run(`sh -c "sleep 0.5; kill -INT \$(getpid())"`; wait=false)
+            try
+                synchronize()
+            catch error
+                print(typeof(error), isdone(stream()))
+            end
+            ccall(:memset, Ptr{Cvoid}, (Ptr{Cvoid}, Cint, Csize_t), open, 1, 4)
+            synchronize()
+            """
+        @test julia(program) == "InterruptExceptionfalse"
+    end
+
     @testset "arrays" begin
         host = rand(Float64, 3, 5)
         x = DeviceArray(host)
