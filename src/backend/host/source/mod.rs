@@ -4,6 +4,7 @@
 //! `prelude.h`, which has what HIP C++ brings.
 
 mod compiler;
+mod regions;
 mod rewrite;
 mod scan;
 
@@ -65,6 +66,11 @@ const NOT_FOR_MODULES: &[&str] = &["-c", "-S", "-E", "-o", "-M", "-MM", "-fsynta
 
 /// Compiles source into an image.
 pub(super) fn build(source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+    build_one_of(&[Way::Regions, Way::Fast, Way::Plain], source, options).map(|(image, _)| image)
+}
+
+/// Compiles source in the first way that works.
+fn build_one_of(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Vec<u8>, Way)> {
     let given = translate(&options.options)?;
     let job = Job {
         title: if options.name.is_empty() {
@@ -87,18 +93,19 @@ pub(super) fn build(source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
         // Brackets do not match: the compiler says where.
         return Err(job.failed(&job.compile(&[before, text].concat())?));
     };
-    let mut last = None;
-    for way in [Way::Fast, Way::Plain] {
+    let mut tried = None;
+    for &way in ways {
         let unit = rewrite(text, &source, way, &options.name_expressions)?;
-        let run = job.compile(&[before, &unit].concat())?;
-        if run.success {
-            let made = job.folder.path("module.so");
-            return std::fs::read(&made)
-                .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())));
+        if way == Way::Regions && !unit.regions && ways.len() > 1 {
+            continue;
         }
-        last = Some(run);
+        let run = job.compile(&[before, &unit.text].concat())?;
+        if run.success {
+            return Ok((job.made()?, way));
+        }
+        tried = Some(run);
     }
-    Err(last.map_or_else(
+    Err(tried.map_or_else(
         || Error::new(Status::Internal, "nothing was compiled"),
         |run| job.failed(&run),
     ))
@@ -165,6 +172,13 @@ impl Job<'_> {
                 format!("{} does not run: {e}", self.compiler.title()),
             )
         })
+    }
+
+    /// The shared object.
+    fn made(&self) -> Result<Vec<u8>> {
+        let made = self.folder.path("module.so");
+        std::fs::read(&made)
+            .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))
     }
 
     /// The compiler's own words.
@@ -234,4 +248,39 @@ fn translate(options: &[String]) -> Result<Vec<OsString>> {
         out.push(renamed.into());
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(name: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("examples/kernels")
+            .join(name);
+        std::fs::read_to_string(path).expect("the examples are there")
+    }
+
+    #[test]
+    fn the_examples_take_the_fastest_way() {
+        for (name, expression, way) in [
+            ("saxpy.hip", None, Way::Fast),
+            ("matmul.hip", None, Way::Regions),
+            ("reduce.hip", Some("reduce<double>"), Way::Regions),
+            ("histogram.hip", None, Way::Regions),
+            ("stencil.hip", None, Way::Fast),
+            ("mandelbrot.hip", None, Way::Fast),
+        ] {
+            let options = CompileOptions {
+                name: name.into(),
+                name_expressions: expression.into_iter().map(String::from).collect(),
+                ..Default::default()
+            };
+            let built = build_one_of(&[Way::Regions, Way::Fast, Way::Plain], &example(name), &options);
+            assert_eq!(built.expect("it compiles").1, way, "{name}");
+            if way == Way::Regions {
+                build_one_of(&[Way::Regions], &example(name), &options).expect("it compiles");
+            }
+        }
+    }
 }
