@@ -166,7 +166,7 @@ results = @testset "TaskGPU" begin
     @testset "waiting lets other tasks run" begin
         # If a wait held its thread, nobody would open the gate.
         for wait in (synchronize, () -> synchronize(stream()), () -> synchronize(record(Event())),
-                     () -> Array(TaskGPU.ones(4)), () -> TaskGPU.@sync(1))
+                     device_synchronize, () -> Array(TaskGPU.ones(4)), () -> TaskGPU.@sync(1))
             for pause in (0.0, 0.01)
                 gate = Gate()
                 opener = @async (sleep(pause); open!(gate))
@@ -175,6 +175,14 @@ results = @testset "TaskGPU" begin
             end
         end
         @test TaskGPU.@sync(42) == 42
+        # A device is waited for in the same way, with the work of tasks that have ended.
+        s = Stream()
+        gate = Ref{Gate}()
+        wait(@async stream!(() -> (gate[] = Gate()), s))
+        opened = Ref(false)
+        @async (sleep(0.01); opened[] = true; open!(gate[]))
+        device_synchronize()
+        @test opened[]
         waits = map(1:200) do i
             Threads.@spawn begin
                 device!(DEVICES[1 + i % 4])
