@@ -278,6 +278,8 @@ struct Program {
     name: String,
     build: Option<Command>,
     run: Command,
+    /// What its output says.
+    outcome: fn(&str) -> Outcome,
 }
 
 fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<(), String> {
@@ -321,6 +323,13 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
     if named("MPI") {
         tools::require(tools::MPI)?;
         group(tally, "MPI", place.mpi()?);
+    }
+    if named("guides") {
+        let (programs, missing) = place.guides()?;
+        group(tally, "programs of README.md and docs/languages", programs);
+        for (program, tool) in missing {
+            tally.skip(&program, &format!("there is no {tool}"));
+        }
     }
     // It finds what no answer shows. It is no part of a usual installation, so it is not asked for.
     if tools::found("valgrind") {
@@ -394,6 +403,23 @@ fn linked_with_hip(tally: &mut Tally, folder: &Path) {
     tally.check();
 }
 
+/// Pages with a program in a language. All of them double 1, 2 and 3, and say so.
+const GUIDES: &[(&str, &str)] = &[
+    ("README.md", "c"),
+    ("README.md", "cpp"),
+    ("README.md", "julia"),
+    ("README.md", "python"),
+    ("docs/languages/c.md", "c"),
+    ("docs/languages/cpp.md", "cpp"),
+    ("docs/languages/julia.md", "julia"),
+    ("docs/languages/python.md", "python"),
+    ("docs/languages/go.md", "go"),
+    ("docs/languages/fortran.md", "fortran"),
+];
+
+/// Programs of guides, and those that cannot be run, with the tool that they lack.
+type Guides = (Vec<Program>, Vec<(String, &'static str)>);
+
 /// Where the libraries are and the programs go.
 struct Place<'a> {
     folder: &'a Path,
@@ -430,6 +456,7 @@ impl Place<'_> {
             name: format!("{stem} ({kind})"),
             build: Some(build),
             run: self.environment(Command::new(binary)),
+            outcome: tests_run,
         }
     }
 
@@ -515,9 +542,21 @@ impl Place<'_> {
                 name: format!("Julia (JULIA_NUM_THREADS={threads})"),
                 build: None,
                 run,
+                outcome: tests_run,
             }
         };
-        Ok(vec![program("4"), program("1")])
+        let mut programs = vec![program("4"), program("1")];
+        for (page, language) in GUIDES.iter().filter(|(_, language)| *language == "julia") {
+            let mut run = self.environment(julia.command());
+            run.arg(self.guide(page, language)?);
+            programs.push(Program {
+                name: format!("Julia ({page})"),
+                build: None,
+                run,
+                outcome: doubled,
+            });
+        }
+        Ok(programs)
     }
 
     fn python(&self) -> Result<Vec<Program>, String> {
@@ -533,6 +572,7 @@ impl Place<'_> {
                     name: format!("Python ({stem})"),
                     build: None,
                     run,
+                    outcome: tests_run,
                 })
             });
         Ok(programs.collect())
@@ -561,6 +601,94 @@ impl Place<'_> {
         Ok(programs.collect())
     }
 
+    /// The programs that README.md and the pages on languages show, except Julia's, and those that lack a tool.
+    fn guides(&self) -> Result<Guides, String> {
+        let (mut programs, mut missing) = (Vec::new(), Vec::new());
+        for (page, language) in GUIDES.iter().filter(|(_, language)| *language != "julia") {
+            let name = format!("guides ({language} of {page})");
+            let source = self.guide(page, language)?;
+            let binary = source.with_extension("");
+            let mut program = match *language {
+                "c" => self.program(&source, "guide", "cc", &["-std=c11"]),
+                "cpp" => self.program(&source, "guide", "c++", &["-std=c++17"]),
+                "python" => {
+                    let mut run = self.environment(Command::new(tools::python()?));
+                    run.arg(&source)
+                        .env("PYTHONPATH", root().join("examples/python"))
+                        .env("PYTHONDONTWRITEBYTECODE", "1");
+                    Program {
+                        name: String::new(),
+                        build: None,
+                        run,
+                        outcome: tests_run,
+                    }
+                }
+                _ => {
+                    let tool = if *language == "go" { "go" } else { "gfortran" };
+                    if !tools::found(tool) {
+                        missing.push((name, tool));
+                        continue;
+                    }
+                    let folder = self.folder.display();
+                    let link = format!("-L{folder} -ltaskgpu -Wl,-rpath,{folder}");
+                    let mut build = Command::new(tool);
+                    match tool {
+                        "go" => build
+                            .env("CGO_CFLAGS", format!("-I{}", root().join("include").display()))
+                            .env("CGO_LDFLAGS", link)
+                            .env("GOCACHE", self.target.join("go"))
+                            .args(["build", "-o"])
+                            .arg(&binary)
+                            .arg(&source),
+                        _ => build
+                            .args(["-Wall", "-Werror"])
+                            .arg("-J")
+                            .arg(self.target)
+                            .arg(&source)
+                            .arg("-o")
+                            .arg(&binary)
+                            .args(link.split(' ')),
+                    };
+                    Program {
+                        name: String::new(),
+                        build: Some(build),
+                        run: self.environment(Command::new(&binary)),
+                        outcome: tests_run,
+                    }
+                }
+            };
+            program.name = name;
+            program.outcome = doubled;
+            programs.push(program);
+        }
+        Ok((programs, missing))
+    }
+
+    /// The first program in `language` that a page shows, as a file.
+    fn guide(&self, page: &str, language: &str) -> Result<PathBuf, String> {
+        let text = read(&root().join(page))?;
+        // README.md has other programs before.
+        let text = text
+            .split_once("## Four languages")
+            .map_or(text.as_str(), |(_, after)| after);
+        let program = text
+            .split_once(&format!("```{language}\n"))
+            .and_then(|(_, rest)| rest.split_once("```"))
+            .ok_or(format!("{page} has no program in {language}"))?
+            .0;
+        let ending = match language {
+            "julia" => "jl",
+            "python" => "py",
+            "fortran" => "f90",
+            other => other,
+        };
+        let path = self
+            .target
+            .join(format!("guide-{}.{ending}", page.replace(['/', '.'], "-")));
+        std::fs::write(&path, program).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
+    }
+
     /// The C tests again, as they were built before.
     fn under_valgrind(&self) -> Result<Vec<Program>, String> {
         let mut programs = Vec::new();
@@ -585,6 +713,7 @@ impl Place<'_> {
                 name: format!("{stem} (valgrind)"),
                 build: None,
                 run,
+                outcome: tests_run,
             });
         }
         Ok(programs)
@@ -608,13 +737,19 @@ fn build_and_run(tally: &mut Tally, programs: Vec<Program>) {
         for _ in 0..2 {
             scope.spawn(|| loop {
                 let next = queue.lock().expect("no test panics").pop_front();
-                let Some(Program { name, build, mut run }) = next else {
+                let Some(Program {
+                    name,
+                    build,
+                    mut run,
+                    outcome,
+                }) = next
+                else {
                     return;
                 };
                 let built = build.map_or(Ok(String::new()), |mut build| quietly(&mut build, PATIENCE));
                 let outcome = built
                     .and_then(|_| quietly(&mut run, PATIENCE))
-                    .and_then(|text| tests_run(&text));
+                    .and_then(|text| outcome(&text));
                 tally.lock().expect("no test panics").add(&name, outcome);
             });
         }
@@ -628,6 +763,15 @@ fn tests_run(text: &str) -> Outcome {
         Some(0) => Err("it ran no test".to_owned()),
         Some(tests) => Ok(tests),
         None => Ok(1),
+    }
+}
+
+/// The programs of the guides print what they have doubled.
+fn doubled(text: &str) -> Outcome {
+    let numbers: Vec<f32> = text.split_whitespace().flat_map(str::parse).collect();
+    match numbers[..] {
+        [2.0, 4.0, 6.0] => Ok(1),
+        _ => Err(format!("it prints \"{text}\" instead of 2 4 6")),
     }
 }
 
@@ -682,6 +826,8 @@ mod tests {
         assert_eq!(tests_run("ok a\nok b\n2 passed, 0 failed"), Ok(2));
         assert_eq!(tests_run("hello"), Ok(1));
         assert!(tests_run("0 passed, 0 failed").is_err());
+        assert_eq!(doubled("2.0 4. 6"), Ok(1));
+        assert!(doubled("2 4 5").is_err() && doubled("").is_err() && doubled("2 4 6 8").is_err());
     }
 
     #[test]

@@ -166,7 +166,7 @@ results = @testset "TaskGPU" begin
     @testset "waiting lets other tasks run" begin
         # If a wait held its thread, nobody would open the gate.
         for wait in (synchronize, () -> synchronize(stream()), () -> synchronize(record(Event())),
-                     () -> Array(TaskGPU.ones(4)), () -> TaskGPU.@sync(1))
+                     device_synchronize, () -> Array(TaskGPU.ones(4)), () -> TaskGPU.@sync(1))
             for pause in (0.0, 0.01)
                 gate = Gate()
                 opener = @async (sleep(pause); open!(gate))
@@ -175,6 +175,14 @@ results = @testset "TaskGPU" begin
             end
         end
         @test TaskGPU.@sync(42) == 42
+        # A device is waited for in the same way, with the work of tasks that have ended.
+        s = Stream()
+        gate = Ref{Gate}()
+        wait(@async stream!(() -> (gate[] = Gate()), s))
+        opened = Ref(false)
+        @async (sleep(0.01); opened[] = true; open!(gate[]))
+        device_synchronize()
+        @test opened[]
         waits = map(1:200) do i
             Threads.@spawn begin
                 device!(DEVICES[1 + i % 4])
@@ -214,6 +222,25 @@ results = @testset "TaskGPU" begin
         istaskdone(copying) || schedule(copying, InterruptException(); error=true)
         thrown(() -> wait(copying))
         @test all(==(host[1]), host)
+    end
+
+    @testset "^C ends a wait" begin
+        program = """
+            using TaskGPU, Libdl
+            open = Ref{Int32}(0)
+            gate = Kernel(Libdl.dlsym(Libdl.dlopen(ENV["TASKGPU_TEST_KERNELS"]), :gate), Ptr{Int32})
+            launch(gate, Base.unsafe_convert(Ptr{Int32}, open))
+            Base.exit_on_sigint(false)
+            run(`sh -c "sleep 0.5; kill -INT \$(getpid())"`; wait=false)
+            try
+                synchronize()
+            catch error
+                print(typeof(error), isdone(stream()))
+            end
+            ccall(:memset, Ptr{Cvoid}, (Ptr{Cvoid}, Cint, Csize_t), open, 1, 4)
+            synchronize()
+            """
+        @test julia(program) == "InterruptExceptionfalse"
     end
 
     @testset "arrays" begin
