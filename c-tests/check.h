@@ -34,6 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host_only.h"
 #ifndef CHECK_WITHOUT_LIBRARY
 #include <taskgpu.h>
 #endif
@@ -80,6 +81,12 @@ HELPER void watchdog_(int signal_number) {
     /* Only what a signal handler may call. A message that cannot be written is no reason to hang on. */
     if (write(2, running_, strlen(running_)) < 0 || write(2, text, sizeof text - 1) < 0) _exit(125);
     _exit(124);
+}
+
+/* True where the devices are those of tests/hip-shim. */
+HELPER int on_shim(void) {
+    const char *backends = getenv("TASKGPU_BACKENDS");
+    return getenv("TASKGPU_TEST_HIP_SHIM") && backends && strcmp(backends, "hip") == 0;
 }
 
 HELPER void begin(int argc, char **argv) {
