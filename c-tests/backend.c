@@ -75,6 +75,8 @@ static void only_cuda(void) {
 static void a_machine_without_the_vendors_runtime_is_told_why(void) {
     CHECK_CHILD(only_hip, "TASKGPU_BACKENDS=hip");
     CHECK_CHILD(only_cuda, "TASKGPU_BACKENDS=cuda");
+    CHECK_CHILD(only_hip, "TASKGPU_BACKENDS=hip", "TASKGPU_VISIBLE_DEVICES=0");
+    CHECK_CHILD(only_cuda, "TASKGPU_BACKENDS=cuda", "TASKGPU_VISIBLE_DEVICES=0");
 }
 
 static void something_is_there(void) {

@@ -74,6 +74,7 @@ static void *looks_after_the_gate(void *data) {
 
 static void the_default_device_is_for_tasks_that_have_made_no_call(void) {
     struct waiting early = {GATE, 1, 0}, late = {GATE, 0, 2};
+    CHECK_EQ(device_now(), 0);
     pthread_t a = start_thread(looks_after_the_gate, &early), b = start_thread(looks_after_the_gate, &late);
     wait_for_gate(&early.gate), wait_for_gate(&late.gate);
     CHECK_OK(tgpu_device_default_set(2));

@@ -89,7 +89,7 @@ static void a_failure_names_the_device_and_the_stream(void) {
     struct notes notes = {0};
     tgpu_stream s = stream_on(2);
     tgpu_kernel k = kernel_of(note_kernel_, 1, (const size_t[]){sizeof(struct note_args_)});
-    struct note_args_ a = {&notes, 1};
+    struct note_args_ a = {&notes, 1, 0};
     void *args[1] = {&a};
     config.stream = s;
     config.block[0] = 0;

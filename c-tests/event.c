@@ -113,26 +113,38 @@ static void a_wait_is_for_the_record_at_the_time_of_the_call(void) {
 
 struct host_wait {
     tgpu_event event;
+    int32_t policy;
     _Atomic pid_t thread;
 };
 
 static void *waits_on_the_host(void *data) {
     struct host_wait *w = data;
-    CHECK_OK(tgpu_wait_policy_set(TGPU_WAIT_BLOCK));
+    CHECK_OK(tgpu_wait_policy_set(w->policy));
     w->thread = gettid();
     CHECK_OK(tgpu_event_synchronize(w->event));
     return NULL;
 }
 
-static void a_host_wait_is_for_the_record_at_the_time_of_the_call(void) {
+/* Waits until a thread that does nothing but wait has used so much processor time that it must be at it. */
+static void wait_until_polling(pthread_t thread) {
+    struct timespec used = {0, 0};
+    clockid_t clock;
+    if (pthread_getcpuclockid(thread, &clock) != 0) FAIL("a thread has no clock");
+    WAIT_UNTIL(clock_gettime(clock, &used) == 0 && (used.tv_sec > 0 || used.tv_nsec > 300000000));
+}
+
+static void a_host_wait_is_for_the_record_then(int32_t policy) {
     struct gate first = GATE, second = GATE;
     tgpu_stream a = stream_on(0), b = stream_on(0);
-    struct host_wait w = {new_event(), 0};
+    struct host_wait w = {new_event(), policy, 0};
     hold(a, &first), hold(b, &second);
     CHECK_OK(tgpu_event_record(w.event, a));
     pthread_t thread = start_thread(waits_on_the_host, &w);
     WAIT_UNTIL(w.thread);
-    wait_until_asleep(w.thread);
+    if (policy == TGPU_WAIT_SPIN)
+        wait_until_polling(thread);
+    else
+        wait_until_asleep(w.thread);
     CHECK_OK(tgpu_event_record(w.event, b));
     open_gate(&first);
     join_thread(thread); /* would hang if it had changed over to the new record */
@@ -143,6 +155,11 @@ static void a_host_wait_is_for_the_record_at_the_time_of_the_call(void) {
     CHECK_OK(tgpu_event_destroy(w.event));
     CHECK_OK(tgpu_stream_destroy(a));
     CHECK_OK(tgpu_stream_destroy(b));
+}
+
+static void a_host_wait_is_for_the_record_at_the_time_of_the_call(void) {
+    a_host_wait_is_for_the_record_then(TGPU_WAIT_BLOCK);
+    a_host_wait_is_for_the_record_then(TGPU_WAIT_SPIN);
 }
 
 static void F21_an_event_belongs_to_the_device_where_it_was_recorded_last(void) {
@@ -361,6 +378,26 @@ static void events_have_a_native_handle_once_they_are_recorded(void) {
     CHECK_OK(tgpu_event_destroy(e));
 }
 
+static void a_native_handle_goes_on_naming_the_event(void) {
+    struct gate gate = GATE;
+    tgpu_stream s = stream_on(0);
+    struct host_wait w = {new_event(), TGPU_WAIT_BLOCK, 0};
+    void *before = NULL, *after = NULL;
+    hold(s, &gate);
+    CHECK_OK(tgpu_event_record(w.event, s));
+    CHECK_OK(tgpu_event_native(w.event, &before));
+    pthread_t thread = start_thread(waits_on_the_host, &w);
+    WAIT_UNTIL(w.thread);
+    wait_until_asleep(w.thread);
+    CHECK_OK(tgpu_event_record(w.event, s)); /* while somebody waits for the record before */
+    CHECK_OK(tgpu_event_native(w.event, &after));
+    CHECK_SAME(after, before);
+    open_gate(&gate);
+    join_thread(thread);
+    CHECK_OK(tgpu_event_destroy(w.event));
+    CHECK_OK(tgpu_stream_destroy(s));
+}
+
 static tgpu_status create_event(void *options) {
     tgpu_event e = NULL;
     tgpu_status status = tgpu_event_create(options, &e);
@@ -461,6 +498,7 @@ int main(int argc, char **argv) {
     RUN(an_event_that_has_been_reached_signals_at_once);
     RUN(a_reader_that_has_gone_raises_no_sigpipe);
     RUN(events_have_a_native_handle_once_they_are_recorded);
+    RUN(a_native_handle_goes_on_naming_the_event);
     RUN(event_options_take_every_struct_size);
     RUN(unknown_flags_are_refused);
     RUN(F15_a_destroyed_event_is_answered_and_not_followed);

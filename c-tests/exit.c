@@ -25,7 +25,8 @@ static void queue_a_lot(void) {
     config.grid[0] = 100;
     for (int i = 0; i < 1000; i++) {
         CHECK_OK(tgpu_device_set(i % 4));
-        CHECK_OK(tgpu_launch(k, &config, NULL));
+        if (is_host(i % 4)) CHECK_OK(tgpu_launch(k, &config, NULL));
+        else queue(NULL, busy_for_a_moment, NULL);
     }
 }
 

@@ -11,7 +11,7 @@ static tgpu_status use_event(void *h) {
 }
 static tgpu_status use_kernel(void *h) {
     tgpu_kernel_info info = TGPU_KERNEL_INFO_INIT;
-    return tgpu_kernel_info_get(h, 0, &info);
+    return tgpu_kernel_info_get(h, host_device(), &info);
 }
 static tgpu_status use_task(void *h) {
     tgpu_task before = NULL;

@@ -22,7 +22,7 @@ static void a_kernel_gets_its_data_pointer(void) {
 
 static void a_kernel_runs_on_every_host_device(void) {
     struct notes notes = {0};
-    struct note_args_ a = {&notes, 5};
+    struct note_args_ a = {&notes, 5, 0};
     void *args[1] = {&a};
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     tgpu_kernel k = kernel_of(note_kernel_, 1, (const size_t[]){sizeof a});
@@ -139,6 +139,7 @@ static void kernels_come_and_go_without_cost(void) {
 
 int main(int argc, char **argv) {
     begin(argc, argv);
+    if (!child_) CHECK_OK(tgpu_device_set(host_device()));
     RUN(a_kernel_gets_its_data_pointer);
     RUN(a_kernel_runs_on_every_host_device);
     RUN(launches_already_queued_outlive_the_kernel);

@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "structs.h"
 #include "work.h"
+#include <setjmp.h>
 
 /* ---- what a block sees */
 
@@ -67,7 +68,7 @@ static void a_block_may_have_all_the_shared_memory_there_is(void) {
     tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     tgpu_kernel k = kernel_of(see, 1, (const size_t[]){sizeof pointer});
-    CHECK_OK(tgpu_device_info_get(0, &device));
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
     memset(&seen, 0, sizeof seen);
     seen.shared_bytes = config.shared_bytes = device.max_shared_per_block;
     for (int i = 0; i < 3; i++) seen.grid[i] = seen.block[i] = 1;
@@ -240,7 +241,7 @@ static void shared_memory_above_the_limit_is_refused(void) {
 
 static void the_largest_block_is_fine(void) {
     struct notes notes = {0};
-    struct note_args_ a = {&notes, 1};
+    struct note_args_ a = {&notes, 1, 0};
     void *args[1] = {&a};
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     tgpu_kernel k = kernel_of(note_kernel_, 1, (const size_t[]){sizeof a});
@@ -329,10 +330,38 @@ static void F29_inside_a_kernel_calls_are_refused_and_cleaning_up_is_fine(void) 
     CHECK_OK(tgpu_kernel_destroy(k));
 }
 
+static sigjmp_buf fault_over;
+static volatile sig_atomic_t faults;
+
+static void note_fault(int signal_number) {
+    faults += signal_number == SIGSEGV;
+    siglongjmp(fault_over, 1); /* back into the kernel, which goes on */
+}
+
+static void fault(const tgpu_host_block *block, void *const *args, void *data) {
+    (void)block, (void)args;
+    if (sigsetjmp(fault_over, 1) == 0) *(volatile int *)data = 1;
+}
+
+static void a_handler_of_the_program_sees_a_kernels_fault(void) {
+    tgpu_kernel k = NULL;
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    void *guarded = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(guarded != MAP_FAILED);
+    CHECK_OK(tgpu_device_set(host_device()));
+    signal(SIGSEGV, note_fault);
+    CHECK_OK(tgpu_kernel_from_host_fn(fault, guarded, 0, NULL, &k));
+    CHECK_OK(tgpu_launch(k, &config, NULL));
+    CHECK_OK(tgpu_synchronize());
+    CHECK_EQ(faults, 1);
+    CHECK_OK(tgpu_kernel_destroy(k));
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     limits = (tgpu_device_info)TGPU_DEVICE_INFO_INIT;
-    if (!child_) CHECK_OK(tgpu_device_info_get(0, &limits));
+    if (!child_) CHECK_OK(tgpu_device_set(host_device()));
+    if (!child_) CHECK_OK(tgpu_device_info_get(host_device(), &limits));
     RUN(F37_every_block_runs_once_on_the_streams_device_and_knows_its_place);
     RUN(a_block_may_have_all_the_shared_memory_there_is);
     RUN(arguments_are_copied_before_the_launch_returns);
@@ -347,6 +376,7 @@ int main(int argc, char **argv) {
     RUN(F37_the_limits_are_those_of_the_streams_device);
     RUN(null_where_something_is_needed_is_refused);
     RUN(launch_config_takes_every_struct_size);
+    RUN_IN_CHILD(a_handler_of_the_program_sees_a_kernels_fault, AS_IT_IS);
     RUN(F29_inside_a_kernel_calls_are_refused_and_cleaning_up_is_fine);
     return end();
 }

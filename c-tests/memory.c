@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "structs.h"
 #include "work.h"
+#include <dlfcn.h>
 
 enum { MIB = 1 << 20 };
 
@@ -313,6 +314,63 @@ static void *defers(void *data) {
     return NULL;
 }
 
+/* The most memory that this process ever had resident. 0 under valgrind. */
+static long most_resident_kib(void) {
+    char line[256];
+    long most = 0;
+    if (getenv("TASKGPU_TEST_VALGRIND")) return 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    if (!f) FAIL("/proc/self/status: %s", strerror(errno));
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %ld", &most) == 1) break;
+    fclose(f);
+    return most;
+}
+
+static void many_deferred_frees_beside_many_streams_cost_little(void) {
+    enum { FREES = 10000, STREAMS = 1000 };
+    static tgpu_stream streams[STREAMS];
+    static void *pieces[FREES];
+    struct gate gate = GATE;
+    uint64_t before = free_memory(0);
+    for (int i = 0; i < STREAMS; i++) streams[i] = stream_on(0);
+    for (int i = 0; i < FREES; i++) pieces[i] = device_memory(0, 1);
+    hold(streams[0], &gate);
+    long most = most_resident_kib();
+    for (int i = 0; i < FREES; i++) CHECK_OK(tgpu_free_deferred(pieces[i]));
+    open_gate(&gate);
+    WAIT_UNTIL(free_memory(0) >= before);
+    CHECK(most_resident_kib() - most < 16 << 10);
+    for (int i = 0; i < STREAMS; i++) CHECK_OK(tgpu_stream_destroy(streams[i]));
+}
+
+/* ---- where the system has no thread to give */
+
+static atomic_int no_threads;
+
+/* Stands before the system's, for the library too. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *data) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *next = dlsym(RTLD_NEXT, "pthread_create");
+    if (no_threads) return EAGAIN;
+    memcpy(&create, &next, sizeof create);
+    return create(thread, attributes, function, data);
+}
+
+static void no_thread_to_be_had_is_answered_and_made_up_for_later(void) {
+    char *p = device_memory(0, MIB);
+    uint64_t free_with_it = free_memory(0);
+    no_threads = 1;
+    CHECK_REFUSED(tgpu_memset(p, 1, MIB, NULL), TGPU_ERROR_OUT_OF_MEMORY, "thread");
+    CHECK_OK(tgpu_synchronize()); /* nothing was queued */
+    CHECK_OK(tgpu_free_deferred(p)); /* and nobody is there to take it back */
+    no_threads = 0;
+    p = device_memory(0, 1);
+    CHECK_OK(tgpu_memset(p, 1, 1, NULL));
+    CHECK_OK(tgpu_free_deferred(p));
+    WAIT_UNTIL(free_memory(0) >= free_with_it + MIB);
+}
+
 static void F17_a_deferred_free_blocks_nobody_and_comes_after_what_is_queued(void) {
     struct gate gate = GATE;
     tgpu_stream s = stream_on(1);
@@ -506,6 +564,12 @@ static void what_runs_over_the_end_is_refused_with_both_numbers(void) {
         CHECK_REFUSED(tgpu_memcpy(pinned, p, over[i], NULL), TGPU_ERROR_INVALID_ARGUMENT, TEXT(over[i]), "1000");
     }
     CHECK_REFUSED(tgpu_memset(p + 999, 1, 2, NULL), TGPU_ERROR_INVALID_ARGUMENT, "2", "1");
+    CHECK_OK(tgpu_host_register(host, 1000));
+    CHECK_REFUSED(tgpu_memset(host, 1, 1001, NULL), TGPU_ERROR_INVALID_ARGUMENT, "1001", "1000");
+    CHECK_REFUSED(tgpu_fill(host + 500, host, 1, 501, NULL), TGPU_ERROR_INVALID_ARGUMENT, "501", "500");
+    CHECK_OK(tgpu_memcpy(pinned, host + 500, 1000, NULL)); /* a copy may go on in what is not registered */
+    CHECK_OK(tgpu_synchronize());
+    CHECK_OK(tgpu_host_unregister(host));
     CHECK_REFUSED(tgpu_memcpy(p + 500, host, 501, NULL), TGPU_ERROR_INVALID_ARGUMENT, "501", "500");
     CHECK_STATUS(tgpu_memset(p, 1, UINT64_MAX, NULL), TGPU_ERROR_INVALID_ARGUMENT); /* round the end of the address space */
     CHECK_STATUS(tgpu_memcpy(p, host, UINT64_MAX, NULL), TGPU_ERROR_INVALID_ARGUMENT);
@@ -803,6 +867,8 @@ int main(int argc, char **argv) {
     RUN(null_and_foreign_pointers_are_refused);
     RUN(pattern_sizes_and_alignments_that_make_no_sense_are_refused);
     RUN(registering_refuses_what_overlaps);
+    RUN_IN_CHILD(many_deferred_frees_beside_many_streams_cost_little, AS_IT_IS);
+    RUN_IN_CHILD(no_thread_to_be_had_is_answered_and_made_up_for_later, AS_IT_IS);
     RUN_IN_CHILD(F32_running_out_is_answered_and_harmless, LITTLE_MEMORY);
     RUN_IN_CHILD(F32_the_hook_is_called_once_and_may_help, LITTLE_MEMORY);
     RUN_IN_CHILD(F32_a_hook_may_allocate_and_does_not_call_itself, LITTLE_MEMORY);

@@ -203,7 +203,7 @@ struct notes {
 
 struct note_args_ {
     struct notes *notes;
-    int value;
+    int value, first; /* the index of the first device of the backend */
 };
 
 HELPER void note_kernel_(const tgpu_host_block *block, void *const *args, void *data) {
@@ -212,11 +212,12 @@ HELPER void note_kernel_(const tgpu_host_block *block, void *const *args, void *
     (void)data;
     if (i >= NOTES) FAIL("too many notes");
     a->notes->values[i] = a->value;
-    a->notes->devices[i] = block->device;
+    a->notes->devices[i] = a->first + block->device;
 }
 
 HELPER tgpu_status try_note(tgpu_stream s, struct notes *notes, int value) {
-    struct note_args_ a = {notes, value};
+    tgpu_device d = device_of(s);
+    struct note_args_ a = {notes, value, d >= 0 && is_host(d) ? host_device() : 0};
     return try_queue_(s, note_kernel_, &a, sizeof a);
 }
 

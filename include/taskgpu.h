@@ -92,7 +92,9 @@
  *   library;
  * - the device statuses: the common ones, TGPU_ERROR_OUT_OF_MEMORY if opening the device or the
  *   call's own bookkeeping ran out of memory, TGPU_ERROR_DEVICE_LOST if the device has failed,
- *   TGPU_ERROR_BACKEND for an answer of the vendor's runtime that has no better name.
+ *   TGPU_ERROR_BACKEND for an answer of the vendor's runtime that has no better name,
+ *   TGPU_ERROR_NOT_PERMITTED for new work on a host device while the process exits, and for waits
+ *   that would not end then.
  *
  * Environment variables, read once, by the first call that needs the runtime:
  *
@@ -588,8 +590,8 @@ tgpu_status tgpu_device_default_set(tgpu_device d);
 tgpu_status tgpu_device_info_get(tgpu_device d, tgpu_device_info *out);
 
 /**
- * Tells how much memory of a device is free. Other processes count; what our pools hold unused
- * does not count as free.
+ * Tells how much memory of a device is free. On a GPU other processes count, and what our pools
+ * hold unused does not count as free; on a host device it does.
  *
  * @param d            the device. Opened if it was not.
  * @param free_bytes   receives the bytes that are free now.
@@ -996,8 +998,8 @@ tgpu_status tgpu_stream_add_callback(tgpu_stream s, tgpu_callback fn, void *data
  * @param s   the stream, NULL for the current one.
  * @param fd  a descriptor open for writing.
  * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_INVALID_ARGUMENT
- *         if fd is negative or not open; TGPU_ERROR_CAPTURING if s is being captured; the device
- *         statuses.
+ *         if fd is negative or not open for writing; TGPU_ERROR_CAPTURING if s is being captured;
+ *         the device statuses.
  *
  * Ownership: the descriptor is duplicated during the call, so the caller may close its own at
  * once.
@@ -1218,8 +1220,8 @@ tgpu_status tgpu_event_elapsed(tgpu_event start, tgpu_event end, double *seconds
  * @param e   the event.
  * @param fd  a descriptor open for writing.
  * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_INVALID_ARGUMENT if
- *         fd is negative or not open; TGPU_ERROR_CAPTURING if the event was recorded into a
- *         capture; the device statuses.
+ *         fd is negative or not open for writing; TGPU_ERROR_CAPTURING if the event was recorded
+ *         into a capture; the device statuses.
  *
  * Ownership: the descriptor is duplicated during the call, so the caller may close its own at
  * once.
@@ -1253,7 +1255,7 @@ tgpu_status tgpu_event_native(tgpu_event e, void **out);
  * A scope switches the task's device or stream for a while. Leaving it restores what was current
  * when it was entered: the device, and the current streams of that device and of the one that the
  * scope switched to. Scopes nest, and are left in the opposite order. A scope belongs to its task,
- * wherever that runs, and costs no allocation.
+ * wherever that runs, and costs no allocation where less than nine are open at once.
  *
  *     tgpu_scope scope;
  *     if (tgpu_scope_enter_device(1, &scope) == TGPU_OK) {
@@ -1309,8 +1311,8 @@ tgpu_status tgpu_scope_enter_stream(tgpu_stream s, tgpu_scope *out);
  *
  * @param scope  the innermost scope of the task.
  * @return TGPU_OK; TGPU_ERROR_SCOPE_MISMATCH if scope is not the innermost one of the current
- *         task, was left before, or never was a scope, and then nothing is restored;
- *         TGPU_ERROR_INVALID_DEVICE if somebody wrote into the scope; the device statuses.
+ *         task, was left before, never was a scope, or somebody wrote into it, and then nothing is
+ *         restored; the device statuses.
  *
  * Ownership: the scope is used up.
  * Threads: any thread on which the task is current.
@@ -1764,8 +1766,9 @@ tgpu_status tgpu_memory_reclaim_hook_add(tgpu_reclaim_hook fn, void *data);
  * and for other devices when it is first used there. A kernel taken from a module works on every
  * device that the module can be loaded for.
  *
- * Host devices take their kernels from C functions, with tgpu_kernel_from_host_fn and without a
- * module.
+ * On host devices the system's C++ compiler compiles the source, and a ready module is a shared
+ * object. They also take kernels that are C functions of the program, with
+ * tgpu_kernel_from_host_fn and without a module.
  */
 
 /** How source is compiled. */

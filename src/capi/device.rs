@@ -200,8 +200,8 @@ pub unsafe extern "C" fn tgpu_device_info_get(d: tgpu_device, out: *mut tgpu_dev
     })
 }
 
-/// Tells how much memory of a device is free. Other processes count; what our pools hold unused
-/// does not count as free.
+/// Tells how much memory of a device is free. On a GPU other processes count, and what our pools
+/// hold unused does not count as free; on a host device it does.
 ///
 /// @param d            the device. Opened if it was not.
 /// @param free_bytes   receives the bytes that are free now.

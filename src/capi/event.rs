@@ -198,8 +198,8 @@ pub unsafe extern "C" fn tgpu_event_elapsed(
 /// @param e   the event.
 /// @param fd  a descriptor open for writing.
 /// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if e is no live event; TGPU_ERROR_INVALID_ARGUMENT if
-///         fd is negative or not open; TGPU_ERROR_CAPTURING if the event was recorded into a
-///         capture; the device statuses.
+///         fd is negative or not open for writing; TGPU_ERROR_CAPTURING if the event was recorded
+///         into a capture; the device statuses.
 ///
 /// Ownership: the descriptor is duplicated during the call, so the caller may close its own at
 /// once.

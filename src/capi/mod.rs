@@ -89,7 +89,9 @@
 //!   library;
 //! - the *device statuses*: the common ones, TGPU_ERROR_OUT_OF_MEMORY if opening the device or the
 //!   call's own bookkeeping ran out of memory, TGPU_ERROR_DEVICE_LOST if the device has failed,
-//!   TGPU_ERROR_BACKEND for an answer of the vendor's runtime that has no better name.
+//!   TGPU_ERROR_BACKEND for an answer of the vendor's runtime that has no better name,
+//!   TGPU_ERROR_NOT_PERMITTED for new work on a host device while the process exits, and for waits
+//!   that would not end then.
 //!
 //! Environment variables, read once, by the first call that needs the runtime:
 //!

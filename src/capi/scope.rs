@@ -3,7 +3,7 @@
 //! A scope switches the task's device or stream for a while. Leaving it restores what was current
 //! when it was entered: the device, and the current streams of that device and of the one that the
 //! scope switched to. Scopes nest, and are left in the opposite order. A scope belongs to its task,
-//! wherever that runs, and costs no allocation.
+//! wherever that runs, and costs no allocation where less than nine are open at once.
 //!
 //! ```c
 //! tgpu_scope scope;
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn tgpu_scope_enter_stream(s: tgpu_stream, out: *mut tgpu_
 ///
 /// @param scope  the innermost scope of the task.
 /// @return TGPU_OK; TGPU_ERROR_SCOPE_MISMATCH if scope is not the innermost one of the current
-///         task, was left before, or never was a scope, and then nothing is restored;
-///         TGPU_ERROR_INVALID_DEVICE if somebody wrote into the scope; the device statuses.
+///         task, was left before, never was a scope, or somebody wrote into it, and then nothing is
+///         restored; the device statuses.
 ///
 /// Ownership: the scope is used up.
 /// Threads: any thread on which the task is current.

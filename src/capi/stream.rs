@@ -440,8 +440,8 @@ pub unsafe extern "C" fn tgpu_stream_add_callback(
 /// @param s   the stream, NULL for the current one.
 /// @param fd  a descriptor open for writing.
 /// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if s is no live stream; TGPU_ERROR_INVALID_ARGUMENT
-///         if fd is negative or not open; TGPU_ERROR_CAPTURING if s is being captured; the device
-///         statuses.
+///         if fd is negative or not open for writing; TGPU_ERROR_CAPTURING if s is being captured;
+///         the device statuses.
 ///
 /// Ownership: the descriptor is duplicated during the call, so the caller may close its own at
 /// once.

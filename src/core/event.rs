@@ -1,6 +1,7 @@
 //! Events: points in streams.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use super::task;
 pub(crate) struct Recorded {
     pub(crate) device: &'static Device,
     pub(crate) raw: RawEvent,
+    /// The vendor's handle was given out, and goes on naming the caller's event.
+    known: AtomicBool,
 }
 
 impl Recorded {
@@ -29,7 +32,8 @@ impl Recorded {
             .backend
             .event_create(device.ordinal, timing)
             .map_err(|e| device.concern(e))?;
-        Ok(Recorded { device, raw })
+        let known = AtomicBool::new(false);
+        Ok(Recorded { device, raw, known })
     }
 
     /// Records it on a stream of the same device.
@@ -119,11 +123,12 @@ pub fn record(handle: EventHandle, stream: StreamHandle) -> Result<()> {
     // The lock is held over the vendor's call, which only enqueues: two threads that record one event must leave
     // the mark that was made last.
     let mut last = event.last.lock();
-    if let Some(recorded) = last
-        .as_ref()
-        .filter(|recorded| recorded.device.index == stream.device.index)
-    {
-        return recorded.record(&stream);
+    if let Some(recorded) = last.as_ref() {
+        // Who waits holds the mark it waits for, and must not be made to wait for this one.
+        let unwatched = Arc::strong_count(recorded) == 1 || recorded.known.load(Ordering::Relaxed);
+        if recorded.device.index == stream.device.index && unwatched {
+            return recorded.record(&stream);
+        }
     }
     let recorded = Recorded::create(stream.device, event.timing)?;
     recorded.record(&stream)?;
@@ -211,7 +216,9 @@ pub fn signal_fd(handle: EventHandle, fd: i32) -> Result<()> {
 /// The vendor's handle of the last mark.
 pub fn native(handle: EventHandle) -> Result<*mut c_void> {
     task::allowed()?;
-    let Some(recorded) = recorded(handle)? else {
+    let event = EVENTS.get(handle.bits())?;
+    let last = event.last.lock();
+    let Some(recorded) = last.as_ref() else {
         return Err(Error::new(
             Status::InvalidArgument,
             format!(
@@ -220,6 +227,7 @@ pub fn native(handle: EventHandle) -> Result<*mut c_void> {
             ),
         ));
     };
+    recorded.known.store(true, Ordering::Relaxed);
     recorded
         .device
         .backend

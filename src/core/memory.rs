@@ -399,12 +399,22 @@ fn range(addr: Addr, bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// What an access does with memory that is the caller's own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// It may reach any of it, and so beyond what was registered.
+    Copy,
+    /// It must stay in what was registered.
+    Fill,
+}
+
 /// Whose memory an access of `bytes` at `addr` is, from the books or from a vendor; `None` if nobody knows it.
-fn owner(addr: Addr, bytes: u64) -> Result<Option<(PointerKind, &'static Device)>> {
+fn owner(addr: Addr, bytes: u64, access: Access) -> Result<Option<(PointerKind, &'static Device)>> {
     range(addr, bytes)?;
     if let Some((base, block)) = find(addr) {
         let left = base + block.size - addr.value();
-        if bytes > left && block.kind != PointerKind::HostRegistered {
+        let callers = block.kind == PointerKind::HostRegistered && access == Access::Copy;
+        if bytes > left && !callers {
             return Err(Error::new(
                 Status::InvalidArgument,
                 format!(
@@ -470,7 +480,7 @@ pub(crate) struct End {
 impl End {
     fn new(addr: Addr, bytes: u64) -> Result<End> {
         // Host memory that nobody has pinned is the caller's word.
-        let device = match owner(addr, bytes)? {
+        let device = match owner(addr, bytes, Access::Copy)? {
             Some((PointerKind::Device, device)) => Some(device),
             _ => None,
         };
@@ -540,7 +550,7 @@ pub fn fill(dst: Addr, pattern: &[u8], count: u64, stream: StreamHandle) -> Resu
             format!("{:#x} is not aligned to the pattern's {size} bytes", dst.value()),
         ));
     }
-    match owner(dst, bytes)? {
+    match owner(dst, bytes, Access::Fill)? {
         None => Err(not_ours(dst, "device or pinned memory")),
         Some((_, device)) if !device::same_backend(device, stream.device) => {
             across::fill(&stream, device, dst, pattern, count)

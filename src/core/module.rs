@@ -36,6 +36,8 @@ impl Module {
     /// The module as the device's backend knows it, built now if it was not.
     pub(crate) fn on(&self, device: &'static Device) -> Result<RawModule> {
         let build = || {
+            // Compilers crash when they are called after their own handlers at exit (seen with NVRTC 13.0).
+            registry::not_exiting()?;
             device.open()?;
             let Device { backend, ordinal, .. } = *device;
             match &self.origin {

@@ -125,6 +125,17 @@ pub(crate) fn exiting() -> bool {
     EXITING.load(Ordering::Acquire)
 }
 
+/// Refuses what would call a library that the end of the process has taken apart already.
+pub(crate) fn not_exiting() -> Result<()> {
+    match exiting() {
+        false => Ok(()),
+        true => Err(Error::new(
+            Status::NotPermitted,
+            "the process is exiting: no more code is built for devices",
+        )),
+    }
+}
+
 /// Says that a helper thread of the core is about to start.
 pub(crate) fn helpers_started() {
     HELPERS.store(true, Ordering::SeqCst);
@@ -248,16 +259,7 @@ fn bring_up(reports: &mut Vec<BackendReport>) -> Result<Runtime> {
         reports.push(report);
     }
     reports.sort_by_key(|report| backend::NAMES.iter().position(|name| *name == report.name));
-    let found = match &environment.visible {
-        Some(visible) => select(&found, visible)?,
-        None => found,
-    };
-    for report in reports.iter_mut() {
-        report.device_count = found
-            .iter()
-            .filter(|(backend, _)| backend.name() == report.name)
-            .count() as u32;
-    }
+    // Before the choice among them: where there are none, the reasons say more than an index that is too large.
     if found.is_empty() {
         let reasons: Vec<String> = reports
             .iter()
@@ -268,6 +270,16 @@ fn bring_up(reports: &mut Vec<BackendReport>) -> Result<Runtime> {
             Status::NoDevice,
             format!("no device was found ({})", reasons.join("; ")),
         ));
+    }
+    let found = match &environment.visible {
+        Some(visible) => select(&found, visible)?,
+        None => found,
+    };
+    for report in reports.iter_mut() {
+        report.device_count = found
+            .iter()
+            .filter(|(backend, _)| backend.name() == report.name)
+            .count() as u32;
     }
     if found.len() > MAX_DEVICES {
         return Err(Error::new(
@@ -312,10 +324,7 @@ fn select(
         let index = match entry.parse::<usize>() {
             Ok(index) if entry.len() < 8 => {
                 if index >= found.len() {
-                    return Err(nonsense(format!(
-                        "is no index from 0 to {}",
-                        found.len().wrapping_sub(1) as isize
-                    )));
+                    return Err(nonsense(format!("is no index from 0 to {}", found.len() - 1)));
                 }
                 index
             }

@@ -40,7 +40,8 @@ const ENDING: u64 = 1 << 63;
 /// The state of a task.
 #[derive(Default)]
 pub(crate) struct Task {
-    /// The thread the task is current on, 0 if none.
+    /// The thread the task is current on, or the task's handle if it is current nowhere: who comes with the handle of
+    /// an earlier task of the slot cannot take it, not even for a moment. 0 while the slot has no task.
     holder: AtomicU64,
     /// The thread whose own task this is, 0 for one that was created.
     owner: AtomicU64,
@@ -237,10 +238,11 @@ pub(crate) fn forget_other_threads() -> bool {
 
 /// Makes a task nobody's current one, and ends it if its handle was destroyed meanwhile.
 fn let_go(slot: &'static TaskSlot, thread: u64) {
+    // A handle that ends between these two is left to whoever ended it.
     if slot
         .body
         .holder
-        .compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Acquire)
+        .compare_exchange(thread, slot.handle(), Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
         finish(slot);
@@ -462,7 +464,9 @@ pub fn create(options: TaskOptions) -> Result<TaskHandle> {
     }
     task.ordered.store(!order.is_empty(), Ordering::Relaxed);
     task.cold.lock().order = order;
-    Ok(TaskHandle::from_bits(TASKS.publish(slot)))
+    let handle = TASKS.publish(slot);
+    task.holder.store(handle, Ordering::Release);
+    Ok(TaskHandle::from_bits(handle))
 }
 
 /// Ends a task's handle at once and its state as soon as it is current nowhere.
@@ -485,7 +489,9 @@ pub fn destroy(task: TaskHandle) -> Result<()> {
     if !slot.end(task.bits()) {
         return Err(TASKS.invalid(task.bits()));
     }
-    if slot.body.holder.fetch_or(ENDING, Ordering::AcqRel) == 0 {
+    let holder = slot.body.holder.fetch_or(ENDING, Ordering::AcqRel);
+    // 0: let go after the handle had ended.
+    if holder == task.bits() || holder == 0 {
         finish(slot);
     }
     Ok(())
@@ -558,14 +564,9 @@ fn take_hold(slot: &'static TaskSlot, task: TaskHandle, thread: u64) -> Result<(
     match slot
         .body
         .holder
-        .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire)
+        .compare_exchange(task.bits(), thread, Ordering::AcqRel, Ordering::Acquire)
     {
-        // The slot may have gone to another task between the look at the handle and now.
-        Ok(_) if slot.is(task.bits()) => Ok(()),
-        Ok(_) => {
-            let_go(slot, thread);
-            Err(TASKS.invalid(task.bits()))
-        }
+        Ok(_) => Ok(()),
         Err(holder) if holder & ENDING != 0 || !slot.is(task.bits()) => Err(TASKS.invalid(task.bits())),
         Err(_) => Err(Error::new(
             Status::TaskBusy,
@@ -574,5 +575,40 @@ fn take_hold(slot: &'static TaskSlot, task: TaskHandle, thread: u64) -> Result<(
                 task.bits()
             ),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_late_with_an_old_handle_is_in_nobodys_way() {
+        let old = create(TaskOptions::default()).unwrap();
+        let slot = TASKS.find(old.bits()).unwrap();
+        destroy(old).unwrap();
+        let (stop, both) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            // As threads do that found the old task just before it was destroyed.
+            let late = scope.spawn(|| {
+                both.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(
+                        take_hold(slot, old, u64::MAX >> 1).unwrap_err().status(),
+                        Status::InvalidHandle
+                    );
+                }
+            });
+            both.wait();
+            let swapped: Result<()> = (0..1_000_000).try_for_each(|_| {
+                let task = create(TaskOptions::default())?;
+                swap(task)?;
+                swap(TaskHandle::NULL)?;
+                destroy(task)
+            });
+            stop.store(true, Ordering::Relaxed);
+            late.join().unwrap();
+            swapped.unwrap();
+        });
     }
 }

@@ -13,39 +13,39 @@ pub fn root() -> PathBuf {
 
 /// Builds the shared and the static library and answers the folder they are in.
 ///
-/// One crate type at a time: together with an `rlib`, as `cargo build` makes it, cargo leaves link-time optimization
-/// out, and calls then cost twice as much.
+/// As cmake/build.cmake does, so that neither has to build what the other has built. The crate types are named: together
+/// with an `rlib`, as `cargo build` makes it, cargo leaves link-time optimization out, and calls then cost twice as much.
 pub fn build() -> Result<PathBuf, String> {
-    let root = root();
-    for kind in ["staticlib", "cdylib"] {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(&cargo)
-            .current_dir(&root)
-            .args([
-                "rustc",
-                "--quiet",
-                "--release",
-                "--package",
-                "taskgpu",
-                "--lib",
-                "--crate-type",
-                kind,
-            ])
-            .status()
-            .map_err(|error| format!("{}: {error}", cargo.to_string_lossy()))?;
-        if !status.success() {
-            return Err(format!("the {kind} did not build"));
-        }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(&cargo)
+        .current_dir(root())
+        .args([
+            "rustc",
+            "--quiet",
+            "--release",
+            "--package",
+            "taskgpu",
+            "--lib",
+            "--crate-type",
+            "staticlib,cdylib",
+        ])
+        .status()
+        .map_err(|error| format!("{}: {error}", cargo.to_string_lossy()))?;
+    if !status.success() {
+        return Err("the library did not build".to_owned());
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-    let folder = target.join("release");
+    let folder = target().join("release");
     link_soname(&folder)?;
     Ok(folder)
 }
 
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
 /// Programs ask the loader for the SONAME; cargo writes only the plain name.
-fn link_soname(folder: &Path) -> Result<(), String> {
+pub fn link_soname(folder: &Path) -> Result<(), String> {
     let soname = folder.join(soname());
     match std::fs::remove_file(&soname) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -59,11 +59,24 @@ fn link_soname(folder: &Path) -> Result<(), String> {
 
 /// The name in the shared library that the loader looks for.
 pub fn soname() -> String {
+    format!("libtaskgpu.so.{}", minor_version())
+}
+
+/// The two numbers of the version that promise an ABI.
+pub fn minor_version() -> String {
+    let version = version();
+    version
+        .rsplit_once('.')
+        .map_or(version.clone(), |(minor, _)| minor.to_owned())
+}
+
+/// The version of the library.
+pub fn version() -> String {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
-    let version = manifest
-        .lines()
-        .find_map(|line| line.strip_prefix("version = \""))
-        .unwrap_or("0.0.0");
-    let minor: Vec<&str> = version.split('.').take(2).collect();
-    format!("libtaskgpu.so.{}", minor.join("."))
+    let version = manifest.lines().find_map(|line| {
+        line.strip_prefix("version = \"")?
+            .strip_suffix('"')
+            .map(str::to_owned)
+    });
+    version.unwrap_or_else(|| "0.0.0".to_owned())
 }

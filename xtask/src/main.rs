@@ -2,8 +2,11 @@
 
 mod bench;
 mod demo;
+mod gpu;
 mod header;
+mod julia;
 mod library;
+mod signatures;
 mod symbols;
 mod test;
 mod tools;
@@ -17,6 +20,8 @@ const COMMANDS: &str = "commands:
   header            write include/taskgpu.h from src/capi
   header --check    compare it instead, and compile it under every C and C++ standard
   bench             measure, and print the table with its ratios
+  gpu [FOLDER]      gather what a machine with an NVIDIA GPU needs to test and measure this build
+  julia --check     compare the Julia package's declarations with the header
   symbols           build for release, and compare what the libraries export with the header";
 
 fn main() -> ExitCode {
@@ -28,6 +33,8 @@ fn main() -> ExitCode {
         ["bench", ref rest @ ..] => bench::run(rest),
         ["build"] => library::build().map(|folder| println!("{}", folder.display())),
         ["test", ref rest @ ..] => test::run(rest),
+        ["gpu", ref rest @ ..] => gpu::run(rest),
+        ["julia", "--check"] => signatures::run(),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),
     };

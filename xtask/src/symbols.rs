@@ -66,8 +66,8 @@ fn readelf(args: &[&str], file: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The functions that a header declares: names of ours before a parenthesis, outside comments and macros.
-pub fn functions(header: &str) -> BTreeSet<String> {
+/// A header without its comments and what the preprocessor reads.
+pub fn code(header: &str) -> String {
     let mut text = String::new();
     let mut rest = header;
     while let Some((before, comment)) = rest.split_once("/*") {
@@ -76,11 +76,15 @@ pub fn functions(header: &str) -> BTreeSet<String> {
     }
     text.push_str(rest);
     let text = text.replace("\\\n", " ");
-    let text: String = text
-        .lines()
+    text.lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| format!("{line}\n"))
-        .collect();
+        .collect()
+}
+
+/// The functions that a header declares: names of ours before a parenthesis, outside comments and macros.
+pub fn functions(header: &str) -> BTreeSet<String> {
+    let text = code(header);
     let mut names = BTreeSet::new();
     for (at, _) in text.match_indices('(') {
         let start = text[..at]

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that must hold, in groups. What fails is collected within a group, and ends the run
 //! with it. The last line counts the tests.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::julia::Julia;
 use crate::library::{self, root};
-use crate::{header, symbols, tools};
+use crate::{header, signatures, symbols, tools};
 
 const USAGE: &str = "usage: cargo xtask test [--only NAME]";
 /// A program that runs longer than this hangs. The programs themselves give up earlier, and say where.
@@ -20,8 +22,10 @@ const PATIENCE_OF_CARGO: Duration = Duration::from_secs(1800);
 /// lacks one does not link.
 const SYSTEM_LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"];
 const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// Threads that keep each other busy take too long where only one of them runs at a time.
-const NOT_UNDER_VALGRIND: &[&str] = &["threads"];
+/// Threads that keep each other busy take too long where only one of them runs at a time. The vendor's library is not
+/// ours to judge. Code compiled for this very processor has
+/// instructions that it does not know.
+const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source"];
 
 /// What has been tried so far.
 #[derive(Default)]
@@ -30,6 +34,8 @@ struct Tally {
     failed: usize,
     /// What failed, by name.
     names: Vec<String>,
+    /// What could not be tried, and why.
+    skipped: Vec<String>,
 }
 
 /// How many tests one step has run.
@@ -67,7 +73,15 @@ impl Tally {
         }
     }
 
+    fn skip(&mut self, what: &str, why: &str) {
+        println!("NOT TESTED  {what}: {why}");
+        self.skipped.push(format!("{what}: {why}"));
+    }
+
     fn count(&self) {
+        for what in &self.skipped {
+            println!("\nNOT TESTED  {what}");
+        }
         println!("\n{} passed, {} failed", self.passed, self.failed);
     }
 }
@@ -81,6 +95,7 @@ pub fn run(args: &[&str]) -> Result<(), String> {
     let mut tally = Tally::default();
     heading("tools");
     tally.add("compilers", tools::require(tools::COMPILERS).map(|()| 1));
+    tally.add("HIP runtime", tools::require(tools::HIP).map(|()| 1));
     tally.check();
     if only.is_none() {
         whole_tree(&mut tally);
@@ -95,6 +110,9 @@ pub fn run(args: &[&str]) -> Result<(), String> {
         tally.check();
     }
     c_programs(&mut tally, &folder, only)?;
+    if only.is_none() {
+        linked_with_hip(&mut tally, &folder);
+    }
     tally.count();
     Ok(())
 }
@@ -130,6 +148,10 @@ fn whole_tree(tally: &mut Tally) {
     tally.add(
         "taskgpu.hpp compiles alone in C++17 and C++20, with and without exceptions",
         cpp_header(),
+    );
+    tally.add(
+        "the Julia package declares what taskgpu.h does",
+        signatures::run().map(|()| 1),
     );
     tally.add(
         "every function of taskgpu.h is called in a C test",
@@ -266,11 +288,13 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         target: &target,
     };
     let wanted = |program: &Program| only.is_none_or(|only| program.name.contains(only));
-    let mut any = false;
-    let mut group = |tally: &mut Tally, text: &str, programs: Vec<Program>| {
+    let named =
+        |language: &str| only.is_none_or(|only| only.starts_with(language) || language.starts_with(only));
+    let any = Cell::new(false);
+    let group = |tally: &mut Tally, text: &str, programs: Vec<Program>| {
         let programs: Vec<Program> = programs.into_iter().filter(wanted).collect();
         if !programs.is_empty() {
-            any = true;
+            any.set(true);
             heading(text);
             build_and_run(tally, programs);
             tally.check();
@@ -282,14 +306,92 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         place.tests()?,
     );
     group(tally, "examples", place.examples()?);
+    if named("Julia") {
+        match Julia::get(&folder.join("../julia")) {
+            Ok(julia) => group(tally, "Julia", place.julia(&julia)?),
+            Err(why) => {
+                any.set(true);
+                tally.skip("Julia", &why);
+            }
+        }
+    }
+    if named("Python") {
+        group(tally, "Python", place.python()?);
+    }
+    if named("MPI") {
+        tools::require(tools::MPI)?;
+        group(tally, "MPI", place.mpi()?);
+    }
     // It finds what no answer shows. It is no part of a usual installation, so it is not asked for.
     if tools::found("valgrind") {
         group(tally, "C tests under valgrind", place.under_valgrind()?);
     }
-    match (any, only) {
+    match (any.get(), only) {
         (false, Some(name)) => Err(format!("no program is named like \"{name}\"")),
         _ => Ok(()),
     }
+}
+
+/// The library for sites where nothing may be loaded: AMD's runtime is linked. `c-tests/hip.c` runs with it as it was built.
+fn linked_with_hip(tally: &mut Tally, folder: &Path) {
+    heading("with the HIP runtime linked (feature hip-link)");
+    let feature = ["--features", "hip-link"];
+    let path = [("HIP_PATH", "/usr")];
+    let clippy = [
+        &["clippy", "--quiet", "--all-targets"],
+        &feature[..],
+        &["--", "-D", "warnings"],
+    ]
+    .concat();
+    tally.add("cargo clippy", cargo(&clippy, &path).map(|_| 1));
+    let tests = [&["test", "--quiet", "--lib"], &feature[..], &["backend::hip"]].concat();
+    tally.add(
+        "cargo test",
+        cargo(&tests, &path).and_then(|text| rust_tests(&text)),
+    );
+    let target = folder.join("../hip-link");
+    let place = target.to_string_lossy();
+    let build = [
+        &[
+            "rustc",
+            "--quiet",
+            "--lib",
+            "--crate-type",
+            "cdylib",
+            "--target-dir",
+            &place,
+        ],
+        &feature[..],
+    ]
+    .concat();
+    let linked = target.join("debug");
+    let built = cargo(&build, &path).and_then(|_| {
+        library::link_soname(&linked)?;
+        let needed = Command::new("readelf")
+            .arg("-dW")
+            .arg(linked.join("libtaskgpu.so"))
+            .output();
+        let needed = needed.map_err(|error| format!("readelf: {error}"))?.stdout;
+        let asks = |line: &str| line.contains("NEEDED") && line.contains("libamdhip64.so");
+        match String::from_utf8_lossy(&needed).lines().any(asks) {
+            true => Ok(1),
+            false => Err("the shared library does not ask for libamdhip64.so".to_owned()),
+        }
+    });
+    tally.add("the shared library needs the runtime", built);
+    tally.check();
+    for (scenario, backends) in [("only_hip", "hip"), ("hip_and_host", "hip,host")] {
+        let mut run = Command::new(folder.join("../c-tests/hip-shared"));
+        run.arg(scenario)
+            .env("LD_LIBRARY_PATH", &linked)
+            .env("TASKGPU_BACKENDS", backends)
+            .env("TASKGPU_HOST_DEVICES", "2");
+        tally.add(
+            &format!("hip ({scenario}, linked)"),
+            quietly(&mut run, PATIENCE).map(|_| 1),
+        );
+    }
+    tally.check();
 }
 
 /// Where the libraries are and the programs go.
@@ -387,6 +489,76 @@ impl Place<'_> {
             }
         }
         Ok(programs)
+    }
+
+    /// The Julia package's own tests, with several threads and with one.
+    fn julia(&self, julia: &Julia) -> Result<Vec<Program>, String> {
+        // Compiled once, before two of them start.
+        let mut compile = self.environment(julia.command());
+        quietly(compile.args(["-e", "using TaskGPU"]), PATIENCE)?;
+        let kernels = self.target.join("julia-kernels.so");
+        let mut build = Command::new("cc");
+        build
+            .args(STRICT)
+            .args(["-std=c11", "-shared", "-fPIC", "-I"])
+            .arg(root().join("include"))
+            .arg(root().join("bindings/julia/TaskGPU/test/kernels.c"))
+            .arg("-o")
+            .arg(&kernels);
+        quietly(&mut build, PATIENCE)?;
+        let program = |threads: &str| {
+            let mut run = self.environment(julia.command());
+            run.arg(root().join("bindings/julia/TaskGPU/test/runtests.jl"))
+                .env("JULIA_NUM_THREADS", threads)
+                .env("TASKGPU_TEST_KERNELS", &kernels);
+            Program {
+                name: format!("Julia (JULIA_NUM_THREADS={threads})"),
+                build: None,
+                run,
+            }
+        };
+        Ok(vec![program("4"), program("1")])
+    }
+
+    fn python(&self) -> Result<Vec<Program>, String> {
+        let python = tools::python()?;
+        let programs = sources("examples/python", "py")?
+            .into_iter()
+            .filter_map(|source| {
+                let stem = source.file_stem()?.to_string_lossy().into_owned();
+                let mut run = self.environment(Command::new(python));
+                run.arg(&source).env("PYTHONDONTWRITEBYTECODE", "1");
+                // The layer itself is no program.
+                (stem != "taskgpu").then_some(Program {
+                    name: format!("Python ({stem})"),
+                    build: None,
+                    run,
+                })
+            });
+        Ok(programs.collect())
+    }
+
+    fn mpi(&self) -> Result<Vec<Program>, String> {
+        let sources = sources("examples/mpi", "c")?;
+        let programs = sources.into_iter().map(|source| {
+            let mut program = self.program(&source, "MPI", "mpicc", &["-std=c11", "-O2"]);
+            if !source.ends_with("test_local_rank.c") {
+                let binary = program.run.get_program().to_owned();
+                // Four ranks, however few cores there are.
+                program.run = self.environment(Command::new("mpirun"));
+                program.run.args(["-n", "4", "--oversubscribe"]);
+                if tools::is_root() {
+                    program.run.arg("--allow-run-as-root");
+                }
+                program.run.arg(binary);
+            }
+            program.name = format!(
+                "MPI ({})",
+                source.file_stem().unwrap_or_default().to_string_lossy()
+            );
+            program
+        });
+        Ok(programs.collect())
     }
 
     /// The C tests again, as they were built before.

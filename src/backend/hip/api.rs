@@ -3,12 +3,10 @@
 //! The copy that is in the process already comes first: a framework may have brought its own, and a second HIP runtime beside
 //! it would not know its streams and memory. Then where `ROCM_PATH` and `HIP_PATH` point, then the loader's own path.
 
-#[cfg(not(feature = "hip-link"))]
-use std::ffi::OsString;
-use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
-#[cfg(not(feature = "hip-link"))]
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void, OsString};
 use std::path::Path;
 
+#[cfg(not(feature = "hip-link"))]
 use libloading::os::unix::Library;
 
 #[allow(clippy::wildcard_imports)]
@@ -41,7 +39,6 @@ const LIBRARY_NAMES: [&str; 4] = [
 
 /// Where a file of one of `names` may lie, in the order of the search: where the vendor's variables point, then anywhere the
 /// loader looks.
-#[cfg(not(feature = "hip-link"))]
 pub(super) fn places(names: &[&str], variable: impl Fn(&str) -> Option<OsString>) -> Vec<OsString> {
     let mut all: Vec<OsString> = Vec::new();
     for root in ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(variable) {

@@ -399,11 +399,6 @@ fn attribute(api: &Api, ordinal: u32, number: hipDeviceAttribute_t) -> Option<i3
     (code == hipSuccess).then_some(value)
 }
 
-/// Where `gcnArchName` lies in what `hipGetDeviceProperties` and `hipGetDevicePropertiesR0600` fill.
-pub(super) const ARCH_NAME: usize = 396;
-pub(super) const ARCH_NAME_R0600: usize = 1160;
-const ARCH_NAME_BYTES: usize = 256;
-
 /// The target's name. No attribute tells it, only the structs do; of these we read nothing else.
 fn arch(api: &Api, ordinal: u32) -> Result<String> {
     // More than twice what the larger one takes.

@@ -65,7 +65,7 @@ pub struct hipMemPoolProps {
     pub reserved: [u8; 64],
 }
 
-/// The first field is called `type` since ROCm 6, and its numbers are others: see `HOST_MEMORY_5` in `memory.rs`.
+/// The first field is called `type` since ROCm 6, and its numbers are others.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hipPointerAttribute_t {
@@ -142,6 +142,19 @@ pub const hipMemcpyHostToDevice: hipMemcpyKind = 1;
 pub const hipMemcpyDeviceToHost: hipMemcpyKind = 2;
 pub const hipMemcpyDeviceToDevice: hipMemcpyKind = 3;
 
+/// Memory kinds as ROCm 5 numbers them.
+pub const hipMemoryTypeHost_5: hipMemoryType = 0;
+pub const hipMemoryTypeDevice_5: hipMemoryType = 1;
+pub const hipMemoryTypeArray_5: hipMemoryType = 2;
+pub const hipMemoryTypeUnified_5: hipMemoryType = 3;
+/// Memory kinds as ROCm 6 and later number them.
+pub const hipMemoryTypeUnregistered_6: hipMemoryType = 0;
+pub const hipMemoryTypeHost_6: hipMemoryType = 1;
+pub const hipMemoryTypeDevice_6: hipMemoryType = 2;
+pub const hipMemoryTypeManaged_6: hipMemoryType = 3;
+pub const hipMemoryTypeArray_6: hipMemoryType = 10;
+pub const hipMemoryTypeUnified_6: hipMemoryType = 11;
+
 pub const hipMemAllocationTypePinned: hipMemAllocationType = 1;
 pub const hipMemHandleTypeNone: hipMemAllocationHandleType = 0;
 pub const hipMemLocationTypeDevice: hipMemLocationType = 1;
@@ -160,6 +173,11 @@ pub const hipDeviceAttributeMaxSharedMemoryPerBlock: hipDeviceAttribute_t = 74;
 pub const hipDeviceAttributeWarpSize: hipDeviceAttribute_t = 87;
 pub const hipDeviceAttributeMemoryPoolsSupported: hipDeviceAttribute_t = 88;
 pub const hipDeviceAttributeCanUseStreamWaitValue: hipDeviceAttribute_t = 10013;
+
+/// Where `gcnArchName` lies in the two structs, and how long it is.
+pub const ARCH_NAME: usize = 396;
+pub const ARCH_NAME_R0600: usize = 1160;
+pub const ARCH_NAME_BYTES: usize = 256;
 
 pub const HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: hipFunction_attribute = 0;
 pub const HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: hipFunction_attribute = 1;

@@ -35,6 +35,7 @@ fn free_flag(device: &Device) -> Result<Flag> {
         return Ok(flag);
     }
     let allocate = device.api.hipExtMallocWithFlags.ok_or_else(|| unable(device))?;
+    let _here = device.enter()?;
     let mut p = null_mut();
     let answer = Answer {
         // SAFETY: `p` is writable; the device is current.
@@ -50,8 +51,7 @@ fn free_flag(device: &Device) -> Result<Flag> {
     Ok(Flag { cell, value: 0 })
 }
 
-/// Holds later work on the stream back until the gate is opened, which is one store to memory. Who opens it is arranged first:
-/// a stream that nobody would let go on is never held.
+/// Holds later work on the stream back until the gate is opened, which is one store to memory.
 pub(super) fn gate(device: &Device, stream: RawStream, arrange: Arrange<'_>) -> Result<()> {
     let wait = device
         .api
@@ -59,10 +59,7 @@ pub(super) fn gate(device: &Device, stream: RawStream, arrange: Arrange<'_>) -> 
         .filter(|_| device.waits_for_values)
         .ok_or_else(|| unable(device))?;
     refuse_capture(device, stream, "a wait for another runtime's work")?;
-    let flag = {
-        let _here = device.enter()?;
-        free_flag(device)?
-    };
+    let flag = free_flag(device)?;
     let value = flag.value + 1;
     let free = Arc::clone(&device.flags);
     arrange(Gate::new(move || {

@@ -176,23 +176,15 @@ pub(super) fn host_unregister(device: &Device, addr: Addr) -> Result<()> {
 fn place(kinds_of_6: bool, kind: hipMemoryType, ordinal: c_int) -> Option<Place> {
     let device = u32::try_from(ordinal).map_or(Place::Host, Place::Device);
     match (kinds_of_6, kind) {
-        (false, HOST_5) | (true, HOST_6) => Some(Place::Host),
-        (false, DEVICE_5 | ARRAY_5 | UNIFIED_5) | (true, DEVICE_6 | MANAGED_6 | ARRAY_6 | UNIFIED_6) => {
-            Some(device)
-        }
+        (false, hipMemoryTypeHost_5) | (true, hipMemoryTypeHost_6) => Some(Place::Host),
+        (false, hipMemoryTypeDevice_5 | hipMemoryTypeArray_5 | hipMemoryTypeUnified_5)
+        | (
+            true,
+            hipMemoryTypeDevice_6 | hipMemoryTypeManaged_6 | hipMemoryTypeArray_6 | hipMemoryTypeUnified_6,
+        ) => Some(device),
         _ => None,
     }
 }
-
-pub(super) const HOST_5: hipMemoryType = 0;
-pub(super) const DEVICE_5: hipMemoryType = 1;
-pub(super) const ARRAY_5: hipMemoryType = 2;
-pub(super) const UNIFIED_5: hipMemoryType = 3;
-pub(super) const HOST_6: hipMemoryType = 1;
-pub(super) const DEVICE_6: hipMemoryType = 2;
-pub(super) const MANAGED_6: hipMemoryType = 3;
-pub(super) const ARRAY_6: hipMemoryType = 10;
-pub(super) const UNIFIED_6: hipMemoryType = 11;
 
 /// What the runtime knows about a pointer.
 pub(super) fn facts(backend: &HipBackend, addr: Addr) -> Option<PointerFacts> {
@@ -363,6 +355,6 @@ mod tests {
             assert_eq!(place(false, kind, 2), of_5, "ROCm 5, {kind}");
             assert_eq!(place(true, kind, 2), of_6, "ROCm 6, {kind}");
         }
-        assert_eq!(place(true, DEVICE_6, -1), Some(Place::Host));
+        assert_eq!(place(true, hipMemoryTypeDevice_6, -1), Some(Place::Host));
     }
 }

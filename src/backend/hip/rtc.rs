@@ -1,19 +1,17 @@
 //! The vendor's run-time compiler, found when the first source is compiled. It works without a device.
 
-#[cfg(not(feature = "hip-link"))]
 use std::ffi::OsString;
 use std::ffi::{c_char, c_int, CStr, CString};
-#[cfg(not(feature = "hip-link"))]
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
 use parking_lot::Mutex;
 
-use super::api::Api;
+use super::api::{places, Api};
 #[allow(clippy::wildcard_imports)]
 use super::ffi::*;
 use super::targets::Comgr;
-use crate::backend::dynamic::{self, file_of};
+use crate::backend::dynamic::{self, file_of, mapped_files, open_library, open_mapped, symbol};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 
 macro_rules! functions {
@@ -35,8 +33,6 @@ pub(super) struct Compiler {
     targets: Option<Comgr>,
     version: (i32, i32),
     path: String,
-    /// Older ones are not made for several threads.
-    one_at_a_time: Mutex<()>,
 }
 
 /// What a compilation gave.
@@ -48,15 +44,15 @@ pub(super) struct Compiled {
     pub(super) names: Vec<(String, String)>,
 }
 
+/// The compiler of ROCm 5.2 crashes when two threads use it (seen).
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Options that name the target.
 const TARGET_OPTIONS: [&str; 2] = ["--offload-arch=", "--gpu-architecture="];
 
 impl Compiler {
     /// Finds the compiler that goes with the runtime: in the runtime's own library, as with ROCm 5.2, else in `libhiprtc`.
-    #[cfg(not(feature = "hip-link"))]
     pub(super) fn load(api: &Api, version: i32) -> Result<Compiler> {
-        use super::api::places;
-        use crate::backend::dynamic::{mapped_files, open_library, open_mapped, symbol};
         let major = version / 10_000_000;
         let runtime = api.path();
         let folder = Path::new(&runtime).parent().unwrap_or(Path::new("/"));
@@ -93,15 +89,6 @@ impl Compiler {
         Ok(Compiler::new(functions?, targets))
     }
 
-    /// The compiler that the process has been linked with. Nothing is loaded.
-    #[cfg(feature = "hip-link")]
-    pub(super) fn load(_api: &Api, _version: i32) -> Result<Compiler> {
-        use super::link::by_name;
-        let functions = Functions::find(by_name)
-            .map_err(|name| missing(&format!("the process has no function {name}")))?;
-        Ok(Compiler::new(functions, Comgr::find(by_name).ok()))
-    }
-
     fn new(functions: Functions, targets: Option<Comgr>) -> Compiler {
         let mut version = (0, 0);
         // SAFETY: both are writable.
@@ -111,7 +98,6 @@ impl Compiler {
             functions,
             targets,
             version,
-            one_at_a_time: Mutex::new(()),
         }
     }
 
@@ -172,6 +158,7 @@ impl Compiler {
             .replace('\n', " ");
         let c_source = c(&format!("#line 1 \"{named}\"\n{source}"), "the source's name")?;
         let c_title = c(title, "the source's name")?;
+        let _one = ONE_AT_A_TIME.lock();
         let mut arguments = Vec::new();
         let own_targets: Vec<&str> = options
             .options
@@ -195,7 +182,6 @@ impl Compiler {
             .collect::<Result<_>>()?;
         let mut argument_list: Vec<*const c_char> = arguments.iter().map(|a| a.as_ptr()).collect();
 
-        let _one = self.one_at_a_time.lock();
         let mut job = Job {
             functions: &self.functions,
             program: null_mut(),

@@ -4,11 +4,10 @@
 //! a newer device's, a misspelt one, or a known one with a feature it does not have (seen). Below it works `libamd_comgr`,
 //! which answers whether it knows a target, and is asked first.
 
-#[cfg(not(feature = "hip-link"))]
 use std::ffi::OsString;
 use std::ffi::{c_char, c_int, CString};
 
-use crate::backend::dynamic::table;
+use crate::backend::dynamic::{mapped_files, open_library, open_mapped, symbol, table};
 
 /// `amd_comgr_action_info_t`.
 #[repr(C)]
@@ -38,9 +37,7 @@ impl Comgr {
     }
 
     /// Finds the library in the process, or else at `places`. It is never closed: the compiler works in it.
-    #[cfg(not(feature = "hip-link"))]
     pub(super) fn load(places: &[OsString]) -> Option<Comgr> {
-        use crate::backend::dynamic::{mapped_files, open_library, open_mapped, symbol};
         let library = open_mapped(&mapped_files("libamd_comgr")).or_else(|| open_library(places).ok())?;
         let found = Comgr::find(|name| symbol(&library, name)).ok();
         std::mem::forget(library);

@@ -2,8 +2,8 @@
 
 use super::{
     Addr, Args, Arrange, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence,
-    FunctionInfo, Gate, HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts, Priority,
-    RawEvent, RawFunction, RawModule, RawStream, Result, Shape, Status, StreamSpec,
+    FunctionInfo, Gate, HostKernel, HostSettings, NativeHandle, NewStream, Patience, Place, PointerFacts,
+    Priority, RawEvent, RawFunction, RawModule, RawStream, Result, Shape, Status, StreamSpec,
 };
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -17,10 +17,13 @@ mod device;
 mod event;
 mod futex;
 mod memory;
+mod module;
 mod pool;
+mod source;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod warm;
 mod work;
 
@@ -124,13 +127,6 @@ impl HostBackend {
             )
         })
     }
-
-    fn modules_later<T>(&self) -> Result<T> {
-        Err(Error::new(
-            Status::NotSupported,
-            "host devices run kernels made from functions of the program; modules on host devices come later",
-        ))
-    }
 }
 
 fn machine_memory() -> u64 {
@@ -168,7 +164,19 @@ fn native_priority(priority: Priority) -> i32 {
     }
 }
 
-fn check_shape(shape: &Shape) -> Result<()> {
+/// A kernel's code, and the most threads of a block that it runs with.
+#[inline]
+fn kernel_of<'a>(code: Code<'a>) -> (&'a HostKernel, u32) {
+    match code {
+        Code::Host(kernel) => (kernel, MAX_THREADS),
+        Code::Function(raw) => {
+            let function = module::function_of(raw);
+            (&function.kernel, function.max_threads)
+        }
+    }
+}
+
+fn check_shape(shape: &Shape, most: u32) -> Result<()> {
     let within = |value: &[u32; 3], most: &[u32; 3]| value.iter().zip(most).all(|(v, m)| *v >= 1 && v <= m);
     if !within(&shape.grid, &MAX_GRID) {
         return Err(Error::new(
@@ -180,11 +188,11 @@ fn check_shape(shape: &Shape) -> Result<()> {
         ));
     }
     let threads: u64 = shape.block.iter().map(|&n| u64::from(n)).product();
-    if !within(&shape.block, &MAX_BLOCK) || threads > u64::from(MAX_THREADS) {
+    if !within(&shape.block, &MAX_BLOCK) || threads > u64::from(most) {
         return Err(Error::new(
             Status::InvalidArgument,
             format!(
-                "a block of {:?} threads; each must be from 1 to {MAX_BLOCK:?} and all together at most {MAX_THREADS}",
+                "a block of {:?} threads; each must be from 1 to {MAX_BLOCK:?} and all together at most {most}",
                 shape.block
             ),
         ));
@@ -594,42 +602,41 @@ impl Backend for HostBackend {
         shape: &Shape,
         args: Args<'_>,
     ) -> Result<()> {
-        let Code::Host(kernel) = code else {
-            return self.modules_later();
-        };
+        let (kernel, most) = kernel_of(code);
         let stream = stream_of(stream)?;
         stream.prepare(self.pool)?;
-        check_shape(shape)?;
+        check_shape(shape, most)?;
         let launch = work::Launch::new(kernel, shape, args)?;
         stream.push(self.pool, Op::Launch(launch));
         Ok(())
     }
 
-    fn module_load(&self, _device: u32, _image: &[u8]) -> Result<RawModule> {
-        self.modules_later()
+    fn module_load(&self, device: u32, image: &[u8]) -> Result<RawModule> {
+        self.device(device)?;
+        module::load(image)
     }
 
-    fn module_compile(&self, _device: u32, _source: &str, _options: &CompileOptions) -> Result<RawModule> {
-        self.modules_later()
+    fn module_compile(&self, device: u32, source: &str, options: &CompileOptions) -> Result<RawModule> {
+        self.device(device)?;
+        module::compile(source, options)
     }
 
-    fn module_destroy(&self, _device: u32, _module: RawModule) {}
-
-    fn module_function(&self, _device: u32, _module: RawModule, _name: &str) -> Result<RawFunction> {
-        self.modules_later()
+    fn module_destroy(&self, _device: u32, module: RawModule) {
+        module::destroy(module);
     }
 
-    fn module_global(&self, _device: u32, _module: RawModule, _name: &str) -> Result<(Addr, u64)> {
-        self.modules_later()
+    fn module_function(&self, _device: u32, module: RawModule, name: &str) -> Result<RawFunction> {
+        module::function(module, name)
+    }
+
+    fn module_global(&self, _device: u32, module: RawModule, name: &str) -> Result<(Addr, u64)> {
+        module::global(module, name)
     }
 
     fn function_info(&self, device: u32, code: Code<'_>) -> Result<FunctionInfo> {
         self.device(device)?;
-        let Code::Host(_) = code else {
-            return self.modules_later();
-        };
         Ok(FunctionInfo {
-            max_threads_per_block: MAX_THREADS,
+            max_threads_per_block: kernel_of(code).1,
             registers: 0,
             static_shared_bytes: 0,
             local_bytes: 0,
@@ -638,9 +645,6 @@ impl Backend for HostBackend {
 
     fn function_block_size(&self, device: u32, code: Code<'_>, shared_bytes: u64) -> Result<u32> {
         self.device(device)?;
-        let Code::Host(_) = code else {
-            return self.modules_later();
-        };
         if shared_bytes > SHARED_BYTES {
             return Err(Error::new(
                 Status::InvalidArgument,
@@ -648,6 +652,6 @@ impl Backend for HostBackend {
             ));
         }
         // A block is one call of a function that loops over its threads: the longer the loop, the less the call costs.
-        Ok(MAX_THREADS)
+        Ok(kernel_of(code).1)
     }
 }

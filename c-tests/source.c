@@ -1,0 +1,257 @@
+/* Kernels from source: the six of examples/kernels, checked against plain loops, on whatever device is current; and what
+ * compiling promises. The same program runs on host devices and, with TASKGPU_BACKENDS, on GPUs. */
+#include "check.h"
+
+#include <math.h>
+
+static char *read_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (!f) FAIL("%s: %s; run this from the top of the source tree", path, strerror(errno));
+    char *text = calloc(1, 1 << 16);
+    if (!text) FAIL("no memory");
+    size_t length = fread(text, 1, (1 << 16) - 1, f);
+    if (length == 0 || !feof(f)) FAIL("%s: cannot be read", path);
+    fclose(f);
+    return text;
+}
+
+/* Compiles one of the examples, with a name expression or none. */
+static tgpu_module example(const char *name, const char *expression) {
+    char path[256];
+    snprintf(path, sizeof path, "examples/kernels/%s", name);
+    char *text = read_file(path);
+    tgpu_compile_options options = TGPU_COMPILE_OPTIONS_INIT;
+    tgpu_module m = NULL;
+    options.name = name;
+    options.name_expressions = &expression;
+    options.name_expression_count = expression != NULL;
+    CHECK_OK(tgpu_module_compile(text, &options, &m));
+    free(text);
+    return m;
+}
+
+static tgpu_kernel kernel_in(tgpu_module m, const char *name) {
+    tgpu_kernel k = NULL;
+    CHECK_OK(tgpu_kernel_get(m, name, &k));
+    return k;
+}
+
+/* Device memory with this in it. */
+static void *on_device(const void *host, size_t bytes) {
+    void *p = NULL;
+    CHECK_OK(tgpu_malloc(bytes, &p));
+    if (host) CHECK_OK(tgpu_memcpy(p, host, bytes, NULL));
+    else CHECK_OK(tgpu_memset(p, 0, bytes, NULL));
+    CHECK_OK(tgpu_synchronize());
+    return p;
+}
+
+static void to_host(void *host, const void *device, size_t bytes) {
+    CHECK_OK(tgpu_memcpy(host, device, bytes, NULL));
+    CHECK_OK(tgpu_synchronize());
+}
+
+static void *numbers(size_t bytes) {
+    void *p = calloc(1, bytes);
+    if (!p) FAIL("no memory");
+    return p;
+}
+
+/* Numbers from -1 to 1, the same each time. */
+static float *random_floats(size_t n) {
+    float *x = numbers(n * sizeof *x);
+    uint32_t seed = 12345;
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525 + 1013904223;
+        x[i] = (float)(seed >> 8) / (1 << 23) - 1;
+    }
+    return x;
+}
+
+static void check_close(const float *is, const float *must, size_t n, float most) {
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(is[i] - must[i]) <= most)) FAIL("[%zu] is %.9g, must be %.9g to %g", i, (double)is[i], (double)must[i], (double)most);
+}
+
+static tgpu_launch_config shape(uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz) {
+    tgpu_launch_config c = TGPU_LAUNCH_CONFIG_INIT;
+    c.grid[0] = gx, c.grid[1] = gy, c.grid[2] = gz;
+    c.block[0] = bx, c.block[1] = by, c.block[2] = bz;
+    return c;
+}
+
+static void saxpy_gives_what_a_loop_gives(void) {
+    enum { N = 100003 };
+    float *x = random_floats(N), *y = random_floats(N), a = 3;
+    uint64_t n = N;
+    for (int i = 0; i < N; i++) y[i] = (float)i;
+    void *dx = on_device(x, N * sizeof *x), *dy = on_device(y, N * sizeof *y);
+    tgpu_module m = example("saxpy.hip", NULL);
+    tgpu_kernel k = kernel_in(m, "saxpy");
+    void *args[] = {&n, &a, &dx, &dy};
+    tgpu_launch_config c = TGPU_LAUNCH_CONFIG_INIT;
+    CHECK_OK(tgpu_kernel_suggest(k, n, &c.grid[0], &c.block[0]));
+    CHECK_OK(tgpu_launch(k, &c, args));
+    for (int i = 0; i < N; i++) y[i] = a * x[i] + y[i];
+    float *seen = numbers(N * sizeof *seen);
+    to_host(seen, dy, N * sizeof *seen);
+    check_close(seen, y, N, 0.01f);
+    CHECK_OK(tgpu_free(dx));
+    CHECK_OK(tgpu_free(dy));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+    free(x), free(y), free(seen);
+}
+
+static void the_tiled_matrix_product_gives_what_loops_give(void) {
+    tgpu_module m = example("matmul.hip", NULL);
+    tgpu_kernel k = kernel_in(m, "matmul");
+    const int sizes[] = {1, 16, 33, 100};
+    for (int s = 0; s < 4; s++) {
+        int n = sizes[s];
+        size_t count = (size_t)n * (size_t)n;
+        float *a = random_floats(2 * count), *b = a + count, *c = numbers(count * sizeof *c), *seen = numbers(count * sizeof *c);
+        void *da = on_device(a, count * sizeof *a), *db = on_device(b, count * sizeof *b), *dc = on_device(NULL, count * sizeof *c);
+        void *args[] = {&n, &da, &db, &dc};
+        uint32_t tiles = (uint32_t)(n + 15) / 16;
+        tgpu_launch_config config = shape(tiles, tiles, 1, 16, 16, 1);
+        CHECK_OK(tgpu_launch(k, &config, args));
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++)
+                for (int l = 0; l < n; l++) c[i * n + j] += a[i * n + l] * b[l * n + j];
+        to_host(seen, dc, count * sizeof *seen);
+        check_close(seen, c, count, 1e-4f);
+        CHECK_OK(tgpu_free(da));
+        CHECK_OK(tgpu_free(db));
+        CHECK_OK(tgpu_free(dc));
+        free(a), free(c), free(seen);
+    }
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
+/* A template, by two name expressions, with dynamic shared memory. */
+static void the_tree_reduction_gives_what_a_loop_gives(void) {
+    enum { N = 100001, BLOCKS = 7, THREADS = 128 };
+    tgpu_module m = example("reduce.hip", "reduce<double>");
+    tgpu_kernel k = kernel_in(m, "reduce<double>");
+    double *x = numbers(N * sizeof *x), sums[BLOCKS], sum = 0, must = 0;
+    for (int i = 0; i < N; i++) must += x[i] = i % 1000;
+    void *dx = on_device(x, N * sizeof *x), *dsums = on_device(NULL, sizeof sums);
+    unsigned n = N;
+    void *args[] = {&n, &dx, &dsums};
+    tgpu_launch_config c = shape(BLOCKS, 1, 1, THREADS, 1, 1);
+    c.shared_bytes = THREADS * sizeof(double);
+    CHECK_OK(tgpu_launch(k, &c, args));
+    to_host(sums, dsums, sizeof sums);
+    for (int i = 0; i < BLOCKS; i++) sum += sums[i];
+    if (sum != must) FAIL("the sum is %g, must be %g", sum, must); /* whole numbers: exact in any order */
+    CHECK_OK(tgpu_free(dx));
+    CHECK_OK(tgpu_free(dsums));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+    free(x);
+}
+
+static void the_histogram_gives_what_a_loop_gives(void) {
+    enum { N = 200003 };
+    tgpu_module m = example("histogram.hip", NULL);
+    tgpu_kernel k = kernel_in(m, "histogram");
+    unsigned char *bytes = numbers(N);
+    unsigned counts[256] = {0}, seen[256], n = N;
+    for (int i = 0; i < N; i++) counts[bytes[i] = (unsigned char)(i * i % 251)]++;
+    void *dbytes = on_device(bytes, N), *dcounts = on_device(NULL, sizeof counts);
+    void *args[] = {&n, &dbytes, &dcounts};
+    tgpu_launch_config c = shape(9, 1, 1, 192, 1, 1);
+    CHECK_OK(tgpu_launch(k, &c, args));
+    to_host(seen, dcounts, sizeof seen);
+    for (int i = 0; i < 256; i++) CHECK_EQ(seen[i], counts[i]);
+    CHECK_OK(tgpu_free(dbytes));
+    CHECK_OK(tgpu_free(dcounts));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+    free(bytes);
+}
+
+static void stencil_loop(int nx, int ny, int nz, float rate, const float *before, float *after) {
+    for (int z = 0; z < nz; z++)
+        for (int y = 0; y < ny; y++)
+            for (int x = 0; x < nx; x++) {
+                int i = (z * ny + y) * nx + x;
+                after[i] = before[i];
+                if (x == 0 || y == 0 || z == 0 || x == nx - 1 || y == ny - 1 || z == nz - 1) continue;
+                float mean = (before[i - 1] + before[i + 1] + before[i - nx] + before[i + nx] + before[i - nx * ny] + before[i + nx * ny]) / 6;
+                after[i] += rate * (mean - before[i]);
+            }
+}
+
+/* With its constant as it is, and with another value written into it. */
+static void the_stencil_gives_what_loops_give(void) {
+    enum { NX = 37, NY = 21, NZ = 11, N = NX * NY * NZ };
+    tgpu_module m = example("stencil.hip", NULL);
+    tgpu_kernel k = kernel_in(m, "stencil");
+    float *x = random_floats(N), *must = numbers(N * sizeof *x), *seen = numbers(N * sizeof *x), rate = 0.25f;
+    void *dx = on_device(x, N * sizeof *x), *dy = on_device(NULL, N * sizeof *x), *drate = NULL;
+    int nx = NX, ny = NY, nz = NZ;
+    uint64_t bytes = 0;
+    void *args[] = {&nx, &ny, &nz, &dx, &dy};
+    tgpu_launch_config c = shape((NX + 31) / 32, (NY + 3) / 4, (NZ + 1) / 2, 32, 4, 2);
+    CHECK_OK(tgpu_launch(k, &c, args));
+    stencil_loop(NX, NY, NZ, 0.5f, x, must);
+    to_host(seen, dy, N * sizeof *seen);
+    check_close(seen, must, N, 1e-5f);
+    CHECK_OK(tgpu_module_global_get(m, device_now(), "rate", &drate, &bytes));
+    CHECK_EQ(bytes, sizeof rate);
+    CHECK_OK(tgpu_memcpy(drate, &rate, sizeof rate, NULL));
+    CHECK_OK(tgpu_launch(k, &c, args));
+    stencil_loop(NX, NY, NZ, rate, x, must);
+    to_host(seen, dy, N * sizeof *seen);
+    check_close(seen, must, N, 1e-5f);
+    CHECK_OK(tgpu_free(dx));
+    CHECK_OK(tgpu_free(dy));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+    free(x), free(must), free(seen);
+}
+
+static void the_mandelbrot_picture_is_what_loops_paint(void) {
+    enum { WIDTH = 150, HEIGHT = 90, MOST = 200 };
+    tgpu_module m = example("mandelbrot.hip", NULL);
+    tgpu_kernel k = kernel_in(m, "mandelbrot");
+    int width = WIDTH, height = HEIGHT, most = MOST, differ = 0;
+    float left = -2.2f, top = 1.2f, step = 3.0f / WIDTH;
+    int *seen = numbers(WIDTH * HEIGHT * sizeof *seen);
+    void *dsteps = on_device(NULL, WIDTH * HEIGHT * sizeof *seen);
+    void *args[] = {&width, &height, &left, &top, &step, &most, &dsteps};
+    tgpu_launch_config c = shape((WIDTH + 15) / 16, (HEIGHT + 15) / 16, 1, 16, 16, 1);
+    CHECK_OK(tgpu_launch(k, &c, args));
+    to_host(seen, dsteps, WIDTH * HEIGHT * sizeof *seen);
+    for (int row = 0; row < HEIGHT; row++)
+        for (int column = 0; column < WIDTH; column++) {
+            float cx = left + (float)column * step, cy = top - (float)row * step, x = 0, y = 0;
+            int n = 0;
+            for (; n < MOST && x * x + y * y <= 4; n++) {
+                float next = x * x - y * y + cx;
+                y = 2 * x * y + cy;
+                x = next;
+            }
+            differ += seen[row * WIDTH + column] != n;
+        }
+    /* Points at the very edge take another number of steps where products and sums are rounded together. */
+    if (differ > WIDTH * HEIGHT / 100) FAIL("%d of %d points differ", differ, WIDTH * HEIGHT);
+    CHECK_OK(tgpu_free(dsteps));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+    free(seen);
+}
+
+int main(int argc, char **argv) {
+    begin(argc, argv);
+    RUN(saxpy_gives_what_a_loop_gives);
+    RUN(the_tiled_matrix_product_gives_what_loops_give);
+    RUN(the_tree_reduction_gives_what_a_loop_gives);
+    RUN(the_histogram_gives_what_a_loop_gives);
+    RUN(the_stencil_gives_what_loops_give);
+    RUN(the_mandelbrot_picture_is_what_loops_paint);
+    return end();
+}

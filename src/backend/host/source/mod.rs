@@ -1,0 +1,286 @@
+//! Kernel source for host devices: HIP C++ becomes a shared object, with the system's C++ compiler.
+//!
+//! The source is preprocessed, looked through ([`scan`]), turned into C++ ([`rewrite`]) and compiled together with
+//! `prelude.h`, which has what HIP C++ brings.
+
+mod compiler;
+mod regions;
+mod rewrite;
+mod scan;
+
+use crate::backend::{CompileOptions, Error, Native, Result, Status};
+use compiler::{compiler, Compiler, Folder, Run};
+use rewrite::{quoted, rewrite, Way};
+use scan::Source;
+use std::ffi::OsString;
+use std::path::Path;
+
+const PRELUDE: &str = include_str!("prelude.h");
+/// Where the user's text begins after preprocessing.
+const MARK: &str = "#pragma taskgpu source\n";
+/// Headers that a source may include: the prelude has what is in them.
+const EMPTY_HEADERS: &[&str] = &[
+    "hip/hip_runtime.h",
+    "hip/hip_runtime_api.h",
+    "hip/hip_vector_types.h",
+    "hip/device_functions.h",
+    "hip/math_functions.h",
+    "cuda_runtime.h",
+    "cuda_runtime_api.h",
+    "cuda.h",
+    "device_launch_parameters.h",
+    "device_functions.h",
+    "vector_types.h",
+    "vector_functions.h",
+    "math_functions.h",
+];
+/// Headers whose contents host devices do not have.
+const REFUSED_HEADERS: &[(&str, &str)] = &[
+    ("cooperative_groups.h", "cooperative groups"),
+    ("hip/hip_cooperative_groups.h", "cooperative groups"),
+    ("cuda_fp16.h", "half-precision numbers"),
+    ("hip/hip_fp16.h", "half-precision numbers"),
+    ("cuda_bf16.h", "bfloat16 numbers"),
+    ("hip/hip_bf16.h", "bfloat16 numbers"),
+    ("mma.h", "matrix instructions"),
+    ("rocwmma/rocwmma.hpp", "matrix instructions"),
+    ("curand_kernel.h", "the vendors' libraries"),
+    ("hiprand/hiprand_kernel.h", "the vendors' libraries"),
+];
+/// Of every run: headers look at what these define.
+const LANGUAGE: &[&str] = &[
+    "-std=gnu++17",
+    "-march=native",
+    "-O3",
+    "-fPIC",
+    "-fno-exceptions",
+    // Device code knows neither, and both keep compilers from making vectors.
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp-simd",
+];
+/// Of the run that makes code.
+const CODE: &[&str] = &["-shared", "-fvisibility=hidden", "-w", "-Wl,--as-needed"];
+/// Options that make something else than a module.
+const NOT_FOR_MODULES: &[&str] = &["-c", "-S", "-E", "-o", "-M", "-MM", "-fsyntax-only"];
+
+/// Compiles source into an image.
+pub(super) fn build(source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+    build_one_of(&[Way::Regions, Way::Fast, Way::Plain], source, options).map(|(image, _)| image)
+}
+
+/// Compiles source in the first way that works.
+fn build_one_of(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Vec<u8>, Way)> {
+    let given = translate(&options.options)?;
+    let job = Job {
+        title: if options.name.is_empty() {
+            "kernel"
+        } else {
+            &options.name
+        },
+        compiler: compiler()?,
+        folder: Folder::new()?,
+        given,
+    };
+    let text = job.preprocess(source)?;
+    let (before, text) = text.split_once(MARK).ok_or_else(|| {
+        Error::new(
+            Status::Internal,
+            "the compiler's preprocessor dropped the mark of the source",
+        )
+    })?;
+    let Some(source) = Source::new(text) else {
+        // Brackets do not match: the compiler says where.
+        return Err(job.failed(&job.compile(&[before, text].concat())?));
+    };
+    let mut tried = None;
+    for &way in ways {
+        let unit = rewrite(text, &source, way, &options.name_expressions)?;
+        if way == Way::Regions && !unit.regions && ways.len() > 1 {
+            continue;
+        }
+        let run = job.compile(&[before, &unit.text].concat())?;
+        if run.success {
+            return Ok((job.made()?, way));
+        }
+        tried = Some(run);
+    }
+    Err(tried.map_or_else(
+        || Error::new(Status::Internal, "nothing was compiled"),
+        |run| job.failed(&run),
+    ))
+}
+
+/// One compilation.
+struct Job<'a> {
+    title: &'a str,
+    compiler: &'static Compiler,
+    folder: Folder,
+    given: Vec<OsString>,
+}
+
+impl Job<'_> {
+    fn preprocess(&self, source: &str) -> Result<String> {
+        self.folder.write("taskgpu/prelude.h", PRELUDE)?;
+        for name in EMPTY_HEADERS {
+            self.folder.write(&format!("include/{name}"), "#pragma once\n")?;
+        }
+        for (name, what) in REFUSED_HEADERS {
+            let text = format!("#error {what} are not supported on host devices\n");
+            self.folder.write(&format!("include/{name}"), &text)?;
+        }
+        let prelude = self.folder.path("taskgpu/prelude.h");
+        self.folder.write(
+            "unit.cpp",
+            &format!(
+                "#include {}\n{MARK}#line 1 {}\n{source}\n",
+                quoted(&prelude.to_string_lossy()),
+                quoted(self.title)
+            ),
+        )?;
+        let made = self.folder.path("unit.ii");
+        let mut arguments = words(LANGUAGE);
+        // Before the caller's own folders: a vendor's headers would not compile here.
+        arguments.extend([OsString::from("-I"), self.folder.path("include").into()]);
+        arguments.extend(self.given.iter().cloned());
+        arguments.extend(words(&["-E", "-x", "c++", "-o"]));
+        arguments.extend([made.clone().into(), self.folder.path("unit.cpp").into()]);
+        let run = self.run(&arguments, &made)?;
+        if !run.success {
+            return Err(self.failed(&run));
+        }
+        let text = std::fs::read(&made)
+            .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn compile(&self, unit: &str) -> Result<Run> {
+        self.folder.write("unit.ii", unit)?;
+        let made = self.folder.path("module.so");
+        let mut arguments = words(LANGUAGE);
+        arguments.extend(words(CODE));
+        arguments.extend(self.given.iter().cloned());
+        arguments.extend(words(&["-x", "c++-cpp-output", "-o"]));
+        arguments.extend([made.clone().into(), self.folder.path("unit.ii").into()]);
+        self.run(&arguments, &made)
+    }
+
+    fn run(&self, arguments: &[OsString], made: &Path) -> Result<Run> {
+        self.compiler.run(arguments, made).map_err(|e| {
+            Error::new(
+                Status::Backend,
+                format!("{} does not run: {e}", self.compiler.title()),
+            )
+        })
+    }
+
+    /// The shared object.
+    fn made(&self) -> Result<Vec<u8>> {
+        let made = self.folder.path("module.so");
+        std::fs::read(&made)
+            .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))
+    }
+
+    /// The compiler's own words.
+    fn failed(&self, run: &Run) -> Error {
+        let text = format!(
+            "{}: compilation for host devices failed ({}):\n{}",
+            self.title,
+            self.compiler.title(),
+            run.messages.trim_end()
+        );
+        Error::new(Status::CompileFailed, text).native(Native {
+            backend: "host",
+            code: run.code.into(),
+            name: format!("exit status {}", run.code).into(),
+            function: "the C++ compiler",
+        })
+    }
+}
+
+fn words(list: &[&str]) -> Vec<OsString> {
+    list.iter().map(OsString::from).collect()
+}
+
+/// The caller's options in the words of this compiler.
+fn translate(options: &[String]) -> Result<Vec<OsString>> {
+    let mut out = Vec::new();
+    for option in options {
+        if option.contains('\0') {
+            return Err(Error::new(
+                Status::InvalidArgument,
+                format!("the option {option:?} has a NUL character"),
+            ));
+        }
+        let is = |flag: &&str| {
+            option == *flag || (*flag == "-o" && option.starts_with("-o") && !option.starts_with("-openmp"))
+        };
+        if let Some(flag) = NOT_FOR_MODULES.iter().find(|flag| is(flag)) {
+            return Err(Error::new(
+                Status::InvalidArgument,
+                format!("the option {option} ({flag}) asks for something else than a module"),
+            ));
+        }
+        let addressed_to_others = [
+            "--gpu-architecture",
+            "-arch",
+            "--offload-arch",
+            "--amdgpu-target",
+            "--maxrregcount",
+            "-maxrregcount",
+            "--generate-line-info",
+            "-lineinfo",
+            "--device-debug",
+            "-default-device",
+            "--default-device",
+        ];
+        if addressed_to_others.iter().any(|flag| option.starts_with(flag)) {
+            continue;
+        }
+        let renamed = match option.split_once('=') {
+            Some(("--define-macro", value)) => format!("-D{value}"),
+            Some(("--undefine-macro", value)) => format!("-U{value}"),
+            Some(("--include-path", value)) => format!("-I{value}"),
+            Some(("--pre-include", value)) => format!("-include{value}"),
+            _ if option == "--use_fast_math" || option == "-use_fast_math" => "-ffast-math".to_owned(),
+            _ => option.clone(),
+        };
+        out.push(renamed.into());
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(name: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("examples/kernels")
+            .join(name);
+        std::fs::read_to_string(path).expect("the examples are there")
+    }
+
+    #[test]
+    fn the_examples_take_the_fastest_way() {
+        for (name, expression, way) in [
+            ("saxpy.hip", None, Way::Fast),
+            ("matmul.hip", None, Way::Regions),
+            ("reduce.hip", Some("reduce<double>"), Way::Regions),
+            ("histogram.hip", None, Way::Regions),
+            ("stencil.hip", None, Way::Fast),
+            ("mandelbrot.hip", None, Way::Fast),
+        ] {
+            let options = CompileOptions {
+                name: name.into(),
+                name_expressions: expression.into_iter().map(String::from).collect(),
+                ..Default::default()
+            };
+            let built = build_one_of(&[Way::Regions, Way::Fast, Way::Plain], &example(name), &options);
+            assert_eq!(built.expect("it compiles").1, way, "{name}");
+            if way == Way::Regions {
+                build_one_of(&[Way::Regions], &example(name), &options).expect("it compiles");
+            }
+        }
+    }
+}

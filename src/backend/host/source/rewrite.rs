@@ -1,0 +1,427 @@
+//! From preprocessed kernel source to C++ that the system's compiler takes.
+//!
+//! Every thread of a block has its own `threadIdx`. In a *fast* module it is a parameter that kernels, and functions
+//! that need it, get in addition, so that a loop over the threads can be made of vector instructions. Where that does
+//! not compile, for example since a class uses `threadIdx`, a *plain* module keeps the indices in thread-local
+//! variables, which is slower and always works.
+//!
+//! Nothing here adds or removes a line: the compiler's messages name the user's own.
+
+use super::regions;
+use super::scan::{Function, Kind, Source};
+use crate::backend::{Error, Result, Status};
+use std::collections::HashSet;
+use std::ops::Range;
+
+pub(super) const INDICES: &[&str] = &["threadIdx", "blockIdx", "blockDim", "gridDim"];
+pub(super) const BARRIERS: &[&str] = &["__syncthreads"];
+const PARAMETERS: &str =
+    "const uint3 threadIdx, const uint3 blockIdx, const dim3 blockDim, const dim3 gridDim";
+const ARGUMENTS: &str = "threadIdx, blockIdx, blockDim, gridDim";
+
+/// How a module is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Indices are parameters, and kernels with barriers are cut into loops between them.
+    Regions,
+    /// Indices are parameters.
+    Fast,
+    /// Indices are thread-local variables.
+    Plain,
+}
+
+/// Pieces of text to be replaced.
+pub(super) struct Edits<'a> {
+    text: &'a str,
+    list: Vec<(Range<usize>, String)>,
+}
+
+impl Edits<'_> {
+    /// Puts `new` in the place of a piece, and keeps the lines of what was there.
+    fn replace(&mut self, span: Range<usize>, new: impl Into<String>) {
+        let mut new = new.into();
+        new.extend(self.text[span.clone()].chars().filter(|c| *c == '\n'));
+        self.list.push((span, new));
+    }
+
+    fn insert(&mut self, at: usize, new: impl Into<String>) {
+        self.list.push((at..at, new.into()));
+    }
+
+    /// A piece of the text as it becomes.
+    pub(super) fn slice(&self, span: Range<usize>) -> String {
+        let inside = |edit: &&(Range<usize>, String)| edit.0.start >= span.start && edit.0.end <= span.end;
+        let mut list: Vec<_> = self.list.iter().filter(inside).collect();
+        list.sort_by_key(|(at, _)| (at.start, at.end));
+        let mut out = String::with_capacity(span.len() * 2);
+        let mut at = span.start;
+        for (edit, new) in list {
+            // A piece inside one that is replaced goes with it.
+            if edit.start >= at {
+                out.push_str(&self.text[at..edit.start]);
+                out.push_str(new);
+                at = edit.end;
+            }
+        }
+        out.push_str(&self.text[at..span.end]);
+        out
+    }
+}
+
+/// A module's C++.
+pub(super) struct Unit {
+    pub(super) text: String,
+    /// Some kernel was cut into regions.
+    pub(super) regions: bool,
+}
+
+/// Makes the module's C++ of user text and what was found in it.
+pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[String]) -> Result<Unit> {
+    let barriers = Reach::of(source, BARRIERS);
+    let indices = match way {
+        Way::Regions | Way::Fast => Reach::of(source, INDICES).names,
+        Way::Plain => HashSet::new(),
+    };
+    let mut edits = Edits {
+        text,
+        list: Vec::new(),
+    };
+    for at in 0..source.tokens.len() {
+        if source.tokens[at].kind == Kind::Word {
+            word(source, at, way, &mut edits);
+            if indices.contains(source.text(at)) {
+                call(source, at, &mut edits);
+            }
+        }
+    }
+    let mut split = HashSet::new();
+    for function in source.functions.iter().filter(|f| f.global) {
+        linkage(source, function, &mut edits);
+        // Of overloaded kernels and instances of templates, all have to be of one form.
+        let alone = source
+            .functions
+            .iter()
+            .filter(|f| f.path == function.path)
+            .count()
+            == 1;
+        if way == Way::Regions && alone && !barriers.elsewhere && barriers.reaches(source, function) {
+            let bounds = launch_bounds(source, function);
+            if let Some((body, block)) =
+                function
+                    .body
+                    .zip(regions::split(source, function, &barriers.names, &edits, &bounds))
+            {
+                edits.replace(
+                    source.span(function.params).end..source.span(source.closing(body)).end,
+                    block,
+                );
+                split.insert(function.path.as_str());
+                continue;
+            }
+        }
+        head(source, function, way, &mut edits);
+    }
+    for function in source.functions.iter().filter(|f| !f.global) {
+        if indices.contains(function.name.as_str()) {
+            head(source, function, way, &mut edits);
+        }
+    }
+    let form = |kernel: &Function| {
+        let waits = |f: &Function| f.path == kernel.path && barriers.reaches(source, f);
+        if split.contains(kernel.path.as_str()) {
+            "regions"
+        } else if barriers.elsewhere || source.functions.iter().any(waits) {
+            "threads"
+        } else {
+            "loop"
+        }
+    };
+    let mut out = edits.slice(0..text.len());
+    out.push_str(&epilogue(source, &form, expressions)?);
+    Ok(Unit {
+        text: out,
+        regions: !split.is_empty(),
+    })
+}
+
+/// What leads to one of some words.
+struct Reach<'a> {
+    /// Functions that mention one, or another such function. Kernels are not among them.
+    names: HashSet<&'a str>,
+    /// A word stands where no function of a namespace is: in a class, for example.
+    elsewhere: bool,
+    words: &'static [&'static str],
+}
+
+impl<'a> Reach<'a> {
+    fn of(source: &'a Source<'_>, words: &'static [&'static str]) -> Reach<'a> {
+        let mut reach = Reach {
+            names: HashSet::new(),
+            elsewhere: false,
+            words,
+        };
+        loop {
+            let before = reach.names.len();
+            for function in source.functions.iter().filter(|f| !f.global) {
+                if reach.reaches(source, function) {
+                    reach.names.insert(&function.name);
+                }
+            }
+            if reach.names.len() == before {
+                break;
+            }
+        }
+        let bodies: Vec<Range<usize>> = source.functions.iter().filter_map(|f| f.whole(source)).collect();
+        reach.elsewhere = (0..source.tokens.len())
+            .any(|at| words.contains(&source.text(at)) && !bodies.iter().any(|body| body.contains(&at)));
+        reach
+    }
+
+    fn reaches(&self, source: &Source<'_>, function: &Function) -> bool {
+        let Some(mut body) = function.whole(source) else {
+            return false;
+        };
+        body.any(|at| {
+            let text = source.text(at);
+            self.words.contains(&text) || self.names.contains(text)
+        })
+    }
+}
+
+impl Function {
+    /// Its parameters and body.
+    fn whole(&self, source: &Source<'_>) -> Option<Range<usize>> {
+        self.body.map(|body| self.params..source.closing(body))
+    }
+}
+
+/// Takes out or translates what only compilers for devices know.
+fn word(source: &Source<'_>, at: usize, way: Way, edits: &mut Edits<'_>) {
+    let span = source.span(at);
+    match source.text(at) {
+        "__global__" | "__device__" | "__host__" | "__constant__" | "__managed__" | "__grid_constant__" => {
+            edits.replace(span, "");
+        }
+        "__forceinline__" => edits.replace(span, "__attribute__((always_inline))"),
+        // Headers of the system write __attribute__((__noinline__)).
+        "__noinline__" if !["(", ","].contains(&source.text(at.wrapping_sub(1))) => {
+            edits.replace(span, "__attribute__((noinline))");
+        }
+        "__launch_bounds__" if source.text(at + 1) == "(" => {
+            edits.replace(span.start..source.span(source.closing(at + 1)).end, "");
+        }
+        "__shared__" => shared(source, at, edits),
+        index if way == Way::Plain && INDICES.contains(&index) => {
+            edits.insert(span.start, "taskgpu::at.");
+        }
+        _ => {}
+    }
+}
+
+/// Shared memory: static in the worker's thread, which runs one block at a time, or the launch's own.
+fn shared(source: &Source<'_>, at: usize, edits: &mut Edits<'_>) {
+    let mut start = at;
+    while start > 0
+        && source.tokens[start - 1].kind != Kind::Directive
+        && ![";", "{", "}", ")", ":"].contains(&source.text(start - 1))
+    {
+        start -= 1;
+    }
+    let mut end = at;
+    while end < source.tokens.len() && source.text(end) != ";" {
+        if ["(", "[", "{"].contains(&source.text(end)) {
+            end = source.closing(end);
+        }
+        end += 1;
+    }
+    if end >= source.tokens.len() {
+        return;
+    }
+    let statement = start..end;
+    if !source.mentions(statement.clone(), &["extern"]) {
+        for i in statement {
+            if source.text(i) == "static" {
+                edits.replace(source.span(i), "");
+            }
+        }
+        edits.replace(source.span(at), "static thread_local");
+        return;
+    }
+    // extern __shared__ type name[];
+    let Some(bracket) = statement.clone().rev().find(|&i| source.text(i) == "[") else {
+        return;
+    };
+    if source.closing(bracket) != bracket + 1 || bracket + 2 != end {
+        return;
+    }
+    let name = bracket - 1;
+    let mut kind = String::new();
+    let mut i = start;
+    while i < name {
+        match source.text(i) {
+            "extern" | "__shared__" => {}
+            "__attribute__" | "alignas" => i = source.closing(i + 1),
+            text => {
+                kind.push_str(text);
+                kind.push(' ');
+            }
+        }
+        i += 1;
+    }
+    let name = source.text(name);
+    edits.replace(
+        source.span(start).start..source.span(end - 1).end,
+        format!("{kind}*const {name} = taskgpu::dynamic_shared<{kind}>()"),
+    );
+}
+
+/// Gives a function's call the indices.
+fn call(source: &Source<'_>, at: usize, edits: &mut Edits<'_>) {
+    if at > 0 && [".", "->"].contains(&source.text(at - 1))
+        || source.functions.iter().any(|f| f.params == at + 1)
+    {
+        return;
+    }
+    let mut open = at + 1;
+    if source.text(open) == "<" {
+        match source.after_angle(open, source.tokens.len()) {
+            Some(after) => open = after,
+            None => return,
+        }
+    }
+    if source.text(open) == "(" && !source.functions.iter().any(|f| f.params == open) {
+        let comma = if source.closing(open) == open + 1 {
+            ""
+        } else {
+            ", "
+        };
+        edits.insert(source.span(open).end, format!("{ARGUMENTS}{comma}"));
+    }
+}
+
+/// Gives a function's declaration the parameters that it gets in addition.
+fn head(source: &Source<'_>, function: &Function, way: Way, edits: &mut Edits<'_>) {
+    let open = function.params;
+    let void = source.text(open + 1) == "void" && source.text(open + 2) == ")";
+    let none = void || source.text(open + 1) == ")";
+    if void {
+        edits.replace(source.span(open + 1), "");
+    }
+    let mut list = Vec::new();
+    if way != Way::Plain {
+        list.push(PARAMETERS.to_owned());
+    }
+    if function.global {
+        list.push(format!("taskgpu::bounds<{}>", launch_bounds(source, function)));
+    }
+    let comma = if none { "" } else { ", " };
+    edits.insert(source.span(open).end, format!("{}{comma}", list.join(", ")));
+}
+
+/// What is inline is compiled only where it is used: as part of a loop over threads.
+fn linkage(source: &Source<'_>, function: &Function, edits: &mut Edits<'_>) {
+    let head = function.head.clone();
+    if !function.template && !source.mentions(head.clone(), &["inline", "__inline__"]) {
+        if let Some(at) = head.into_iter().find(|&i| source.text(i) == "__global__") {
+            edits.insert(source.span(at).end, " inline");
+        }
+    }
+}
+
+/// The most threads of a block, as the kernel's head says it; "0" if it does not.
+fn launch_bounds<'a>(source: &Source<'a>, function: &Function) -> String {
+    for at in function.head.clone() {
+        if source.text(at) == "__launch_bounds__" && source.text(at + 1) == "(" {
+            let inside = at + 2..source.closing(at + 1);
+            let end = inside
+                .clone()
+                .find(|&i| source.text(i) == ",")
+                .unwrap_or(inside.end);
+            let most: Vec<&str> = (inside.start..end).map(|i| source.text(i)).collect();
+            return format!("(int)({})", most.join(" "));
+        }
+    }
+    "0".to_owned()
+}
+
+/// A name in a string or line directive of C++.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The table that says what the module has.
+fn epilogue(
+    source: &Source<'_>,
+    form: &dyn Fn(&Function) -> &'static str,
+    expressions: &[String],
+) -> Result<String> {
+    let mut entries = String::new();
+    let mut variables = String::new();
+    let mut entry = |function: &Function, called: &str, name: &str| {
+        let form = form(function);
+        entries.push_str(&format!(
+            "\n# 1 {}\ntaskgpu::entry_of<taskgpu::{form}<&{called}>>({}),",
+            quoted(&format!("kernel {name}")),
+            quoted(name)
+        ));
+    };
+    let kernels: Vec<&Function> = source
+        .functions
+        .iter()
+        .filter(|f| f.global && f.body.is_some())
+        .collect();
+    for kernel in kernels.iter().filter(|f| f.extern_c && !f.template) {
+        entry(kernel, &format!("::{}", kernel.path), &kernel.name);
+    }
+    let mut variable = |path: &str, name: &str| {
+        variables.push_str(&format!(
+            "\n# 1 {}\n{{{}, (void *)&{path}, sizeof({path})}},",
+            quoted(&format!("variable {name}")),
+            quoted(name)
+        ));
+    };
+    for found in &source.variables {
+        variable(&format!("::{}", found.path), &found.name);
+    }
+    for expression in expressions {
+        let called = expression.trim().trim_start_matches('&').trim_start();
+        let base = called
+            .split('<')
+            .next()
+            .unwrap_or(called)
+            .trim()
+            .trim_start_matches("::");
+        let last = base.rsplit("::").next().unwrap_or(base).trim();
+        let kernel = kernels
+            .iter()
+            .find(|f| f.path == base)
+            .or_else(|| kernels.iter().find(|f| f.name == last));
+        if let Some(kernel) = kernel {
+            entry(kernel, called, expression);
+        } else if source.variables.iter().any(|v| v.name == last) {
+            variable(called, expression);
+        } else {
+            return Err(Error::new(
+                Status::CompileFailed,
+                format!("the source has no kernel or variable for the name expression {expression:?}"),
+            ));
+        }
+    }
+    // An array must not be empty.
+    Ok(format!(
+        "\n# 1 \"taskgpu\"\nnamespace taskgpu {{\nstatic constexpr entry entries[] = {{{entries}\n# 1 \"taskgpu\"\n{{}}}};\n\
+         static const variable variables[] = {{{variables}\n# 1 \"taskgpu\"\n{{}}}};\n}}\n\
+         extern \"C\" __attribute__((visibility(\"default\"))) const taskgpu::image taskgpu_host_image = {{\n\
+         1, 0, taskgpu::entries, sizeof taskgpu::entries / sizeof *taskgpu::entries - 1,\n\
+         taskgpu::variables, sizeof taskgpu::variables / sizeof *taskgpu::variables - 1}};\n"
+    ))
+}
