@@ -34,7 +34,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "host_only.h"
 #ifndef CHECK_WITHOUT_LIBRARY
 #include <taskgpu.h>
 #endif

@@ -246,7 +246,7 @@ entries! {
         stream.queue(|| runtime().backend.stream_wait_event(stream.device.ordinal, stream.raw, event.raw))
     }
 
-    /// Called with the device's code if it fails.
+    /// Called once, also if the device fails, and told of success in any case.
     fn hipStreamAddCallback(call, handle: hipStream_t, function: hipStreamCallback_t, data: *mut c_void, flags: c_uint) {
         let stream = find(handle)?;
         if flags != 0 {
