@@ -78,12 +78,12 @@ HELPER tgpu_kernel kernel_of(tgpu_host_kernel function, size_t count, const size
     return k;
 }
 
-/* The first host device; -1 if there is none. */
+/* The first device that runs C functions; -1 if there is none. */
 HELPER tgpu_device host_device(void) {
     int32_t count = 0;
     CHECK_OK(tgpu_device_count(&count));
     for (tgpu_device d = 0; d < count; d++)
-        if (is_host(d)) return d;
+        if (runs_functions(d)) return d;
     return -1;
 }
 

@@ -29,6 +29,10 @@ pub const HOST_ONLY: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "no call of a GPU's runtime starts threads for it",
+        &["no_thread_to_be_had_is_answered_and_made_up_for_later"],
+    ),
+    (
         "no kernel of a GPU calls the library, and only one made of a host function has data",
         &[
             "F29_inside_a_kernel_calls_are_refused_and_cleaning_up_is_fine",
