@@ -6,6 +6,7 @@ mod gpu;
 mod header;
 mod julia;
 mod library;
+mod shim;
 mod signatures;
 mod symbols;
 mod test;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::julia::Julia;
 use crate::library::{self, root};
-use crate::{header, signatures, symbols, tools};
+use crate::{header, shim, signatures, symbols, tools};
 
 const USAGE: &str = "usage: cargo xtask test [--only NAME]";
 /// A program that runs longer than this hangs. The programs themselves give up earlier, and say where.
@@ -26,6 +26,10 @@ const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// ours to judge. Code compiled for this very processor has
 /// instructions that it does not know.
 const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source"];
+/// What programs are named like that have the HIP runtime of tests/hip-shim under them, and run nowhere else.
+const ON_SHIM: &str = "hip_";
+/// These bring a runtime of their own.
+const NOT_ON_SHIM: &[&str] = &["hip"];
 
 /// What has been tried so far.
 #[derive(Default)]
@@ -233,12 +237,6 @@ fn every_function_is_called() -> Outcome {
 /// Compares the table of field failures with the tests that have a row in their names.
 fn field_failures() -> Outcome {
     let tests = [sources("c-tests", "c")?, sources("c-tests", "cpp")?].concat();
-    let stem = |path: &PathBuf| {
-        path.file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
-    };
     let table = read(&root().join("c-tests/README.md"))?;
     let rows = table.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| F")?.split(" | ");
@@ -282,6 +280,14 @@ struct Program {
     outcome: fn(&str) -> Outcome,
 }
 
+impl Program {
+    /// Says where the HIP runtime is.
+    fn with_rocm(mut self, rocm: &Path) -> Program {
+        self.run.env("ROCM_PATH", rocm);
+        self
+    }
+}
+
 fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<(), String> {
     let target = folder.join("../c-tests");
     std::fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
@@ -307,6 +313,19 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         "C and C++ tests, shared and static library",
         place.tests()?,
     );
+    let on_shim = place.on_shim()?;
+    if on_shim.iter().any(wanted) {
+        let built = shim::build();
+        let rocm = built.clone().unwrap_or_default();
+        heading("the HIP runtime of the tests");
+        tally.add("tests/hip-shim", built.map(|_| 1));
+        tally.check();
+        for (why, tests) in shim::HOST_ONLY {
+            println!("not tried on it, since {why}: {}", tests.join(", "));
+        }
+        let programs = on_shim.into_iter().map(|program| program.with_rocm(&rocm));
+        group(tally, "C and C++ tests on four HIP devices", programs.collect());
+    }
     group(tally, "examples", place.examples()?);
     if named("Julia") {
         match Julia::get(&folder.join("../julia")) {
@@ -428,7 +447,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn program(&self, source: &Path, kind: &str, compiler: &str, flags: &[&str]) -> Program {
-        let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+        let stem = stem(source);
         let binary = self.binary(&stem, kind);
         let mut build = Command::new(compiler);
         build
@@ -469,8 +488,9 @@ impl Place<'_> {
     fn environment(&self, mut run: Command) -> Command {
         run.current_dir(root());
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TASKGPU_") {
-                run.env_remove(name);
+            let outside = name.to_string_lossy();
+            if outside.starts_with("TASKGPU_") || outside.starts_with("HIP_SHIM_") {
+                run.env_remove(&name);
             }
         }
         run.env("TASKGPU_BACKENDS", "host")
@@ -485,8 +505,10 @@ impl Place<'_> {
             programs.push(self.program(source, kind, compiler, flags));
         };
         for source in sources("c-tests", "c")? {
-            add(&source, "shared", "cc", &["-std=c11"]);
-            add(&source, "static", "cc", &["-std=c11"]);
+            if !stem(&source).starts_with(ON_SHIM) {
+                add(&source, "shared", "cc", &["-std=c11"]);
+                add(&source, "static", "cc", &["-std=c11"]);
+            }
         }
         for source in sources("c-tests", "cpp")? {
             add(&source, "C++17, shared", "g++", &["-std=c++17"]);
@@ -498,6 +520,33 @@ impl Place<'_> {
                 "g++",
                 &["-std=c++20", "-fno-exceptions"],
             );
+        }
+        Ok(programs)
+    }
+
+    /// The tests of the core again with the HIP runtime of the tests under them, and those that are about it.
+    fn on_shim(&self) -> Result<Vec<Program>, String> {
+        let mut programs = Vec::new();
+        for source in sources("c-tests", "c")? {
+            let stem = stem(&source);
+            if NOT_ON_SHIM.contains(&&*stem) {
+                continue;
+            }
+            programs.push(self.program(&source, "shared, HIP", "cc", &["-std=c11"]));
+            if stem.starts_with(ON_SHIM) {
+                programs.push(self.program(&source, "static, HIP", "cc", &["-std=c11"]));
+            }
+        }
+        for source in sources("c-tests", "cpp")? {
+            programs.push(self.program(&source, "C++17, shared, HIP", "g++", &["-std=c++17"]));
+        }
+        for program in &mut programs {
+            program
+                .run
+                .env("TASKGPU_BACKENDS", "hip")
+                .env("HIP_SHIM_DEVICES", "4")
+                .env("TASKGPU_TEST_HIP_SHIM", "1")
+                .env("TASKGPU_TEST_SKIP", shim::skip());
         }
         Ok(programs)
     }
@@ -693,7 +742,7 @@ impl Place<'_> {
     fn under_valgrind(&self) -> Result<Vec<Program>, String> {
         let mut programs = Vec::new();
         for source in sources("c-tests", "c")? {
-            let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+            let stem = stem(&source);
             let binary = self.binary(&stem, "shared");
             if NOT_UNDER_VALGRIND.contains(&&*stem) || !binary.exists() {
                 continue;
@@ -718,6 +767,14 @@ impl Place<'_> {
         }
         Ok(programs)
     }
+}
+
+/// A file's name without what says its kind.
+fn stem(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn sources(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
