@@ -39,6 +39,10 @@ pub const HOST_ONLY: &[(&str, &[&str])] = &[
             "a_kernel_gets_its_data_pointer",
         ],
     ),
+    (
+        "a GPU's kernels raise no signals",
+        &["a_handler_of_the_program_sees_a_kernels_fault"],
+    ),
 ];
 
 /// Builds the runtime and answers the folder that `ROCM_PATH` is to name.
