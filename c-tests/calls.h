@@ -43,6 +43,7 @@ typedef tgpu_status (*call_function)(const struct objects *o, union outputs *out
     X(tgpu_device_info_get, (0, with_size(out, sizeof(tgpu_device_info)))) \
     X(tgpu_device_memory, (0, &out->numbers[0], &out->numbers[1])) \
     X(tgpu_device_synchronize, ()) \
+    X(tgpu_device_signal_fd, (o->fd)) \
     X(tgpu_device_can_access_peer, (0, 1, &out->number)) \
     X(tgpu_device_enable_peer, (0, 1)) \
     X(tgpu_device_native, (0, &out->numbers[0])) \

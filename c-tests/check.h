@@ -82,6 +82,12 @@ HELPER void watchdog_(int signal_number) {
     _exit(124);
 }
 
+/* True where the devices are those of tests/hip-shim. */
+HELPER int on_shim(void) {
+    const char *backends = getenv("TASKGPU_BACKENDS");
+    return getenv("TASKGPU_TEST_HIP_SHIM") && backends && strcmp(backends, "hip") == 0;
+}
+
 HELPER void begin(int argc, char **argv) {
     ssize_t length = readlink("/proc/self/exe", program_, sizeof program_ - 1);
     if (length < 0) FAIL("readlink /proc/self/exe: %s", strerror(errno));

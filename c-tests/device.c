@@ -1,6 +1,8 @@
 /* Devices: the list, whose current one is whose, and what they tell about themselves. */
 #include "structs.h"
 #include "work.h"
+#include <poll.h>
+#include <sys/eventfd.h>
 
 enum { DEVICES = 4 };
 
@@ -195,7 +197,7 @@ static void a_device_describes_itself(void) {
         uint64_t free_bytes = 0, total = 0, native = 99;
         CHECK_EQ(info.device, d);
         CHECK_EQ(info.ordinal, d);
-        CHECK(strcmp(info.backend, "host") == 0);
+        CHECK(strcmp(info.backend, on_shim() ? "hip" : "host") == 0);
         CHECK(info.name[0] && info.arch[0]);
         CHECK(info.total_memory > 0);
         CHECK_OK(tgpu_device_memory(d, &free_bytes, &total));
@@ -277,6 +279,53 @@ static void synchronizing_a_device_does_not_wait_for_another_one(void) {
     CHECK_OK(tgpu_stream_destroy(s));
 }
 
+static uint64_t counted(int fd) {
+    uint64_t count = 0;
+    struct pollfd p = {fd, POLLIN, 0};
+    while (poll(&p, 1, -1) != 1) {}
+    CHECK_EQ(read(fd, &count, sizeof count), 8);
+    return count;
+}
+
+static void a_descriptor_counts_one_when_all_tasks_work_on_the_device_is_done(void) {
+    struct gate gate = GATE;
+    struct notes notes = {0};
+    void *with[] = {&gate, &notes};
+    uint64_t count = 0;
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    tgpu_stream s = NULL;
+    CHECK_OK(tgpu_device_signal_fd(fd)); /* nothing to wait for */
+    CHECK_EQ(counted(fd), 1);
+    CHECK_OK(tgpu_stream_create(NULL, &s));
+    on_a_thread(note_and_end, with); /* the work of a task that has ended */
+    note(s, &notes, 2);
+    CHECK_OK(tgpu_device_signal_fd(fd));
+    give_every_chance(0);
+    CHECK_EQ(read(fd, &count, sizeof count), -1);
+    open_gate(&gate);
+    CHECK_EQ(counted(fd), 1);
+    CHECK_EQ(notes.count, 2);
+    CHECK_OK(tgpu_stream_destroy(s));
+    CHECK_REFUSED(tgpu_device_signal_fd(-1), TGPU_ERROR_INVALID_ARGUMENT, "-1");
+    close(fd);
+}
+
+static void a_devices_descriptor_does_not_wait_for_later_work_nor_for_another_device(void) {
+    int fd = eventfd(0, EFD_CLOEXEC);
+    for (tgpu_device d = 0; d < 2; d++) {
+        struct gate gate = GATE;
+        tgpu_stream s = stream_on(d);
+        if (d == 1) hold(s, &gate);
+        CHECK_OK(tgpu_device_signal_fd(fd));
+        if (d == 0) hold(s, &gate);
+        CHECK_EQ(counted(fd), 1); /* would hang */
+        open_gate(&gate);
+        CHECK_OK(tgpu_stream_synchronize(s));
+        CHECK_OK(tgpu_stream_destroy(s));
+    }
+    close(fd);
+}
+
 /* ---- peers */
 
 static void F35_enabling_peer_access_twice_is_fine(void) {
@@ -322,6 +371,8 @@ int main(int argc, char **argv) {
     RUN(device_info_takes_every_struct_size);
     RUN(synchronizing_a_device_waits_for_the_streams_of_all_tasks);
     RUN(synchronizing_a_device_does_not_wait_for_another_one);
+    RUN(a_descriptor_counts_one_when_all_tasks_work_on_the_device_is_done);
+    RUN(a_devices_descriptor_does_not_wait_for_later_work_nor_for_another_device);
     RUN(F35_enabling_peer_access_twice_is_fine);
     RUN(host_devices_reach_each_other_but_are_no_peers_of_themselves);
     RUN(F05_using_one_device_touches_no_other);

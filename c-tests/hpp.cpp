@@ -495,7 +495,8 @@ TEST(signal_fd_counts_up_after_the_work) {
     event.record(stream);
     event.synchronize();
     event.signal_fd(fd);
-    for (std::uint64_t sum = 0; sum < 2; sum += read(fd, &value, sizeof value) > 0 ? value : 0) {
+    taskgpu::device_signal_fd(fd);
+    for (std::uint64_t sum = 0; sum < 3; sum += read(fd, &value, sizeof value) > 0 ? value : 0) {
         std::this_thread::yield();
     }
     close(fd);

@@ -1,12 +1,52 @@
-/* Modules. Host devices take none yet: every call says so, and checks its arguments first. */
+/* Modules: ready code and source, what is refused, and what a compiler says. */
 #include "calls.h"
 #include "structs.h"
 
-static void host_devices_say_that_they_take_no_modules(void) {
+static const char SOURCE[] =
+    "extern \"C\" __global__ void scale(float *x, float by, int n) {\n"
+    "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    if (i < n) x[i] *= by;\n"
+    "}\n";
+
+static void a_kernel_from_source_runs(void) {
+    enum { N = 1000 };
+    float host[N], by = 3;
+    int n = N;
+    void *x = NULL, *args[3] = {&x, &by, &n};
+    tgpu_module m = NULL;
+    tgpu_kernel k = NULL;
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    for (int i = 0; i < N; i++) host[i] = (float)i;
+    CHECK_OK(tgpu_module_compile(SOURCE, NULL, &m));
+    CHECK_OK(tgpu_kernel_get(m, "scale", &k));
+    CHECK_OK(tgpu_module_destroy(m)); /* the kernel goes on */
+    CHECK_OK(tgpu_malloc(sizeof host, &x));
+    CHECK_OK(tgpu_memcpy(x, host, sizeof host, NULL));
+    config.grid[0] = 8, config.block[0] = 128;
+    CHECK_OK(tgpu_launch(k, &config, args));
+    CHECK_OK(tgpu_memcpy(host, x, sizeof host, NULL));
+    CHECK_OK(tgpu_synchronize());
+    for (int i = 0; i < N; i++) CHECK(host[i] == 3.0f * (float)i);
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+}
+
+static void garbage_is_no_module(void) {
     struct state before = state_now();
     tgpu_module m = (tgpu_module)77;
-    CHECK_REFUSED(tgpu_module_load("\177ELF", 4, &m), TGPU_ERROR_NOT_SUPPORTED, "host device");
-    CHECK_REFUSED(tgpu_module_compile("__global__ void k() {}", NULL, &m), TGPU_ERROR_NOT_SUPPORTED, "host device");
+    CHECK_REFUSED(tgpu_module_load("\177ELF", 4, &m), TGPU_ERROR_INVALID_IMAGE, "cut short", "4");
+    CHECK_REFUSED(tgpu_module_load("<!doctype html><html>", 21, &m), TGPU_ERROR_INVALID_IMAGE, "HTML");
+    CHECK_REFUSED(tgpu_module_load(SOURCE, sizeof SOURCE, &m), TGPU_ERROR_INVALID_IMAGE, "source");
+    CHECK_SAME(m, 77);
+    CHECK_STATE(before);
+}
+
+static void a_compiler_speaks_of_the_users_file_and_line(void) {
+    struct state before = state_now();
+    tgpu_compile_options options = TGPU_COMPILE_OPTIONS_INIT;
+    tgpu_module m = (tgpu_module)77;
+    options.name = "wrong.hip";
+    CHECK_REFUSED(tgpu_module_compile("\n\nint x = nowhere;\n", &options, &m), TGPU_ERROR_COMPILE_FAILED, "wrong.hip", "nowhere", "3");
     CHECK_SAME(m, 77);
     CHECK_STATE(before);
 }
@@ -62,19 +102,19 @@ static void what_is_no_module_is_answered(void) {
 
 static tgpu_status compile_with(const tgpu_compile_options *options) {
     tgpu_module m = (tgpu_module)77;
-    tgpu_status status = tgpu_module_compile("source", options, &m);
+    tgpu_status status = tgpu_module_compile("#error reached the compiler\n", options, &m);
     CHECK_SAME(m, 77);
     return status;
 }
 
 static void bad_compile_options_are_refused(void) {
-    const char *const fine[] = {"-O3", "-DN=4"}, *const hole[] = {"-O3", NULL}, *const no_text[] = {"\xff"};
+    const char *const fine[] = {"-DM=3", "-DN=4"}, *const hole[] = {"-DM=3", NULL}, *const no_text[] = {"\xff"};
     tgpu_compile_options good = TGPU_COMPILE_OPTIONS_INIT, o;
     struct state before = state_now();
     good.name = "source.hip";
     good.options = good.name_expressions = fine;
     good.option_count = good.name_expression_count = 2;
-    CHECK_STATUS(compile_with(&good), TGPU_ERROR_NOT_SUPPORTED); /* nothing wrong with these */
+    CHECK_STATUS(compile_with(&good), TGPU_ERROR_COMPILE_FAILED); /* nothing wrong with these */
     o = good, o.options = NULL;
     CHECK_REFUSED(compile_with(&o), TGPU_ERROR_INVALID_ARGUMENT, "NULL");
     o = good, o.name_expressions = NULL;
@@ -96,7 +136,7 @@ static void bad_compile_options_are_refused(void) {
 
 static tgpu_status compile_with_struct(void *options) {
     tgpu_status status = compile_with(options);
-    return status == TGPU_ERROR_NOT_SUPPORTED ? TGPU_OK : status; /* got past the options */
+    return status == TGPU_ERROR_COMPILE_FAILED ? TGPU_OK : status; /* got past the options */
 }
 
 static void compile_options_take_every_struct_size(void) {
@@ -106,7 +146,9 @@ static void compile_options_take_every_struct_size(void) {
 
 int main(int argc, char **argv) {
     begin(argc, argv);
-    RUN(host_devices_say_that_they_take_no_modules);
+    RUN(a_kernel_from_source_runs);
+    RUN(garbage_is_no_module);
+    RUN(a_compiler_speaks_of_the_users_file_and_line);
     RUN(module_calls_refuse_null);
     RUN(impossible_sizes_and_texts_are_refused);
     RUN(what_is_no_module_is_answered);

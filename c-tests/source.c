@@ -159,7 +159,7 @@ static void the_histogram_gives_what_a_loop_gives(void) {
     tgpu_kernel k = kernel_in(m, "histogram");
     unsigned char *bytes = numbers(N);
     unsigned counts[256] = {0}, seen[256], n = N;
-    for (int i = 0; i < N; i++) counts[bytes[i] = (unsigned char)(i * i % 251)]++;
+    for (int i = 0; i < N; i++) counts[bytes[i] = (unsigned char)((unsigned)i * (unsigned)i % 251)]++;
     void *dbytes = on_device(bytes, N), *dcounts = on_device(NULL, sizeof counts);
     void *args[] = {&n, &dbytes, &dcounts};
     tgpu_launch_config c = shape(9, 1, 1, 192, 1, 1);

@@ -659,6 +659,25 @@ static void a_full_pipe_or_socket_blocks_nobody(void) {
     close(fd);
 }
 
+/* A pipe of packets has room for so many writes, however short. Of those who saw the last place one gets it. */
+static void the_last_place_in_a_pipe_blocks_nobody_either(void) {
+    enum { STREAMS = 8 };
+    tgpu_stream streams[STREAMS];
+    char packet[8] = {0};
+    for (int i = 0; i < STREAMS; i++) streams[i] = stream_on(0);
+    for (int round = getenv("TASKGPU_TEST_VALGRIND") ? 50 : 5000; round > 0; round--) {
+        int fds[2];
+        CHECK_EQ(pipe2(fds, O_CLOEXEC | O_DIRECT | O_NONBLOCK), 0);
+        while (write(fds[1], packet, sizeof packet) > 0) {}
+        CHECK_EQ(fcntl(fds[1], F_SETFL, O_DIRECT), 0); /* blocking again */
+        CHECK_EQ(read(fds[0], packet, sizeof packet), sizeof packet);
+        for (int i = 0; i < STREAMS; i++) CHECK_OK(tgpu_stream_signal_fd(streams[i], fds[1]));
+        for (int i = 0; i < STREAMS; i++) CHECK_OK(tgpu_stream_synchronize_timeout(streams[i], UINT64_C(30000000000)));
+        close(fds[0]), close(fds[1]);
+    }
+    for (int i = 0; i < STREAMS; i++) CHECK_OK(tgpu_stream_destroy(streams[i]));
+}
+
 static void a_reader_that_has_gone_raises_no_sigpipe(void) {
     int fds[2];
     signal(SIGPIPE, SIG_DFL); /* would end the program */
@@ -871,6 +890,7 @@ int main(int argc, char **argv) {
     RUN(an_eventfd_counts_one_when_the_work_is_done);
     RUN(pipes_and_sockets_get_the_same_eight_bytes);
     RUN(a_full_pipe_or_socket_blocks_nobody);
+    RUN_IN_CHILD(the_last_place_in_a_pipe_blocks_nobody_either, "TASKGPU_HOST_THREADS=8");
     RUN(a_reader_that_has_gone_raises_no_sigpipe);
     RUN(descriptors_that_are_not_open_are_refused);
     RUN(descriptors_that_cannot_be_written_to_are_refused);

@@ -3,29 +3,87 @@
 #define WORK_H
 
 #include "check.h"
+#include <elf.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Makes a kernel of a function with up to four arguments; sizes end with 0. */
-HELPER tgpu_kernel kernel_of(tgpu_host_kernel function, size_t count, const size_t *sizes) {
-    tgpu_kernel k = NULL;
-    CHECK_OK(tgpu_kernel_from_host_fn(function, NULL, count, sizes, &k));
-    return k;
-}
-
-/* C functions are kernels on host devices only. On others the tests queue them as callbacks, which come in the same order. */
 HELPER int is_host(tgpu_device d) {
     tgpu_device_info info = TGPU_DEVICE_INFO_INIT;
     CHECK_OK(tgpu_device_info_get(d, &info));
     return strcmp(info.backend, "host") == 0;
 }
 
-/* The first host device; -1 if there is none. */
+/* C functions are kernels on host devices, and on the HIP runtime that the tests bring along. On others the tests queue
+ * them as callbacks, which come in the same order. */
+HELPER int runs_functions(tgpu_device d) {
+    return on_shim() || is_host(d);
+}
+
+/* ---- kernels: C functions of the tests */
+
+/* What tests/hip-shim takes as a code object: an ELF file for AMD's machine whose one segment is a table of functions. */
+struct image_ {
+    Elf64_Ehdr header;
+    Elf64_Phdr segment;
+    char mark[16];
+    uint64_t kernel_count;
+    char name[64];
+    uint64_t function, data, argument_count, sizes[256];
+};
+
+struct function_ {
+    tgpu_host_kernel function;
+    size_t count, sizes[256];
+    tgpu_module module;
+    struct function_ *next;
+};
+
+/* A module with one function. Kept for good, as a program keeps its modules. */
+HELPER tgpu_module module_of_(tgpu_host_kernel function, size_t count, const size_t *sizes) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct function_ *all;
+    struct function_ *f;
+    pthread_mutex_lock(&lock);
+    for (f = all; f; f = f->next)
+        if (f->function == function && f->count == count && (!count || memcmp(f->sizes, sizes, count * sizeof *sizes) == 0)) break;
+    if (!f) {
+        struct image_ *image = calloc(1, sizeof *image);
+        f = calloc(1, sizeof *f);
+        if (!image || !f || count > 256) FAIL("no memory");
+        memcpy(image->header.e_ident, ELFMAG "\2\1\1\100", 8);
+        image->header.e_type = ET_DYN, image->header.e_machine = 224, image->header.e_version = EV_CURRENT;
+        image->header.e_ehsize = sizeof image->header, image->header.e_flags = 0x3f;
+        image->header.e_phoff = offsetof(struct image_, segment), image->header.e_phentsize = sizeof image->segment;
+        image->header.e_phnum = 1;
+        image->segment.p_type = PT_LOAD, image->segment.p_offset = offsetof(struct image_, mark);
+        image->segment.p_filesz = image->segment.p_memsz = sizeof *image - offsetof(struct image_, mark);
+        memcpy(image->mark, "hip-shim kernels", sizeof image->mark);
+        memcpy(image->name, "function", sizeof "function");
+        image->kernel_count = 1, image->function = (uint64_t)(uintptr_t)function, image->argument_count = count;
+        for (size_t i = 0; i < count; i++) image->sizes[i] = f->sizes[i] = sizes[i];
+        f->function = function, f->count = count;
+        CHECK_OK(tgpu_module_load(image, sizeof *image, &f->module));
+        f->next = all, all = f;
+        free(image);
+    }
+    pthread_mutex_unlock(&lock);
+    return f->module;
+}
+
+/* Makes a kernel of a function with that many arguments. */
+HELPER tgpu_kernel kernel_of(tgpu_host_kernel function, size_t count, const size_t *sizes) {
+    tgpu_kernel k = NULL;
+    if (on_shim()) CHECK_OK(tgpu_kernel_get(module_of_(function, count, sizes), "function", &k));
+    else CHECK_OK(tgpu_kernel_from_host_fn(function, NULL, count, sizes, &k));
+    return k;
+}
+
+/* The first device that runs C functions; -1 if there is none. */
 HELPER tgpu_device host_device(void) {
     int32_t count = 0;
     CHECK_OK(tgpu_device_count(&count));
     for (tgpu_device d = 0; d < count; d++)
-        if (is_host(d)) return d;
+        if (runs_functions(d)) return d;
     return -1;
 }
 
@@ -55,7 +113,7 @@ HELPER void call_(void *data, tgpu_status status) {
 HELPER tgpu_status try_queue_(tgpu_stream s, tgpu_host_kernel function, void *argument, size_t size) {
     tgpu_device d = device_of(s);
     tgpu_status status;
-    if (d < 0 || is_host(d)) {
+    if (d < 0 || runs_functions(d)) {
         tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
         void *args[1] = {argument};
         /* The kernel goes at once: what is queued runs all the same. */
@@ -106,11 +164,12 @@ HELPER void gate_kernel_(const tgpu_host_block *block, void *const *args, void *
 /* Later work of the stream runs only once the gate is open. Other devices wait for a host device that stands at the
  * gate: a callback that did would hold up all callbacks. */
 HELPER void hold(tgpu_stream s, struct gate *g) {
-    tgpu_device d = device_of(s), host = host_device();
-    if (is_host(d)) {
+    tgpu_device d = device_of(s), host;
+    if (runs_functions(d)) {
         queue(s, gate_kernel_, g);
         return;
     }
+    host = host_device();
     if (host < 0) FAIL("a gate needs a host device in the list");
     tgpu_stream h = stream_on(host);
     CHECK_OK(tgpu_stream_wait_stream(h, s));

@@ -622,6 +622,26 @@ tgpu_status tgpu_device_memory(tgpu_device d, uint64_t *free_bytes, uint64_t *to
 tgpu_status tgpu_device_synchronize(void);
 
 /**
+ * Adds 1 to an event descriptor after everything queued so far on this library's streams of the
+ * task's current device, those of other tasks included, so that a poll or epoll loop can wait for
+ * it.
+ *
+ * As tgpu_stream_signal_fd. What other libraries have queued on streams of their own does not
+ * count: tgpu_device_synchronize waits for that.
+ *
+ * @param fd  a descriptor open for writing.
+ * @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if fd is negative or not open for writing;
+ *         TGPU_ERROR_CAPTURING if one of the streams is being captured; the device statuses.
+ *
+ * Ownership: the descriptor is duplicated during the call, so the caller may close its own at
+ * once.
+ * Threads: any thread.
+ * Blocks: no.
+ * Since: 0.1.
+ */
+tgpu_status tgpu_device_signal_fd(int fd);
+
+/**
  * Tells whether a device can be given direct access to the memory of another one.
  *
  * @param d     the device that would read and write.
@@ -1766,8 +1786,9 @@ tgpu_status tgpu_memory_reclaim_hook_add(tgpu_reclaim_hook fn, void *data);
  * and for other devices when it is first used there. A kernel taken from a module works on every
  * device that the module can be loaded for.
  *
- * Host devices take their kernels from C functions, with tgpu_kernel_from_host_fn and without a
- * module.
+ * On host devices the system's C++ compiler compiles the source, and a ready module is a shared
+ * object. They also take kernels that are C functions of the program, with
+ * tgpu_kernel_from_host_fn and without a module.
  */
 
 /** How source is compiled. */

@@ -413,6 +413,10 @@ inline DeviceRange devices() { return try_devices().value(); }
 inline Status try_device_synchronize() noexcept { return detail::to_status(tgpu_device_synchronize()); }
 inline void device_synchronize() { detail::check(try_device_synchronize()); }
 
+// Adds 1 to a descriptor after what is queued now on our streams of the current device.
+inline Status try_device_signal_fd(int fd) noexcept { return detail::to_status(tgpu_device_signal_fd(fd)); }
+inline void device_signal_fd(int fd) { detail::check(try_device_signal_fd(fd)); }
+
 // ------------------------------------------------------------------------------------------------------ events, streams
 
 class EventView;

@@ -23,22 +23,18 @@ static void check(tgpu_status status, const char *what) {
 }
 #define CHECK(call) check(call, #call)
 
-// One step for the `count` cells from `first` on, `stride` apart. Runs once for each block of the grid.
-static void level(const tgpu_host_block *b, void *const *args, void *data) {
-    const double *from = *(const double *const *)args[0];
-    double *to = *(double *const *)args[1];
-    const uint64_t first = *(const uint64_t *)args[2], stride = *(const uint64_t *)args[3];
-    const uint64_t count = *(const uint64_t *)args[4], start = (uint64_t)b->index[0] * b->block[0];
-    for (uint64_t n = start; n < start + b->block[0] && n < count; n++) {
-        const uint64_t i = first + n * stride;
-        to[i] = from[i] + SPREAD * (from[i - 1] - 2 * from[i] + from[i + 1]);
-    }
-    (void)data;
-}
+// One step for `count` cells from `first` on, `stride` apart.
+static const char source[] =
+    "extern \"C\" __global__ void level(const double *from, double *to, unsigned long long first,\n"
+    "                                 unsigned long long stride, unsigned long long count, double spread) {\n"
+    "    unsigned long long n = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x, i = first + n * stride;\n"
+    "    if (n < count) to[i] = from[i] + spread * (from[i - 1] - 2 * from[i] + from[i + 1]);\n"
+    "}\n";
 
 static void step(tgpu_kernel kernel, tgpu_stream stream, double *from, double *to, uint64_t first, uint64_t stride,
                  uint64_t count) {
-    void *args[] = {&from, &to, &first, &stride, &count};
+    double spread = SPREAD;
+    void *args[] = {&from, &to, &first, &stride, &count, &spread};
     tgpu_launch_config shape = TGPU_LAUNCH_CONFIG_INIT;
     CHECK(tgpu_kernel_suggest(kernel, count, &shape.grid[0], &shape.block[0]));
     shape.stream = stream;
@@ -66,13 +62,14 @@ int main(int argc, char **argv) {
 
     const double turn = 2 * acos(-1.0) / ((double)CELLS * ranks); // one wave around the ring
     const size_t bytes = (CELLS + 2) * sizeof(double);            // the halo is at both ends
-    const size_t arg_sizes[] = {8, 8, 8, 8, 8};
     double *now, *next, *host, *edge; // edge: own first and last cell, then the neighbours'
+    tgpu_module module;
     tgpu_kernel kernel;
     tgpu_stream inner, outer; // outer has the halo and what depends on it, and goes first
     tgpu_stream_options urgent = TGPU_STREAM_OPTIONS_INIT;
     urgent.priority = TGPU_PRIORITY_HIGH;
-    CHECK(tgpu_kernel_from_host_fn(level, NULL, 5, arg_sizes, &kernel));
+    CHECK(tgpu_module_compile(source, NULL, &module));
+    CHECK(tgpu_kernel_get(module, "level", &kernel));
     CHECK(tgpu_malloc(bytes, (void **)&now));
     CHECK(tgpu_malloc(bytes, (void **)&next));
     CHECK(tgpu_host_malloc(bytes, (void **)&host));
@@ -118,6 +115,7 @@ int main(int argc, char **argv) {
 
     CHECK(tgpu_stream_destroy(outer));
     CHECK(tgpu_kernel_destroy(kernel));
+    CHECK(tgpu_module_destroy(module));
     CHECK(tgpu_free(now));
     CHECK(tgpu_free(next));
     CHECK(tgpu_host_free(host));

@@ -90,6 +90,14 @@ class Threads(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "np.float32"):
             kernel.launch(x, 1.0, np.int32(1))
 
+    def test_source(self):
+        module = taskgpu.Module('extern "C" __global__ void set(int *x, int v) { x[blockIdx.x] = v + blockIdx.x; }')
+        x = taskgpu.Buffer((3,), np.int32)
+        module.kernel("set").launch(x, np.int32(5), grid=3)
+        np.testing.assert_array_equal(taskgpu.to_host(x), [5, 6, 7])
+        with self.assertRaisesRegex(taskgpu.Error, "(?s)TGPU_ERROR_COMPILE_FAILED.*wrong.hip.*oops"):
+            taskgpu.Module("int f() { return oops; }", name="wrong.hip")
+
     def test_errors(self):
         with self.assertRaisesRegex(taskgpu.Error, "TGPU_ERROR_INVALID_DEVICE.* 99.*0 to 3"):
             taskgpu.set_device(99)

@@ -57,7 +57,7 @@ pub(super) fn importable(value: u64, vendor: &str) -> Result<Importable> {
     match value {
         0 | STREAM_LEGACY => Ok(Importable::Legacy),
         STREAM_PER_THREAD => Err(Error::new(
-            Status::NotSupported,
+            Status::InvalidArgument,
             "the per-thread default stream (2) is another stream on every thread and cannot be imported",
         )),
         _ if value < FIRST_POINTER || value & TAG_BITS != 0 => Err(Error::new(
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(importable(1, "X"), Ok(Importable::Legacy));
         assert_eq!(importable(0x7f00_1234_5670, "X"), Ok(Importable::Stream));
         for (value, status) in [
-            (2, Status::NotSupported),
+            (2, Status::InvalidArgument),
             (3, Status::InvalidArgument),
             (0xfff8, Status::InvalidArgument),
             (0x7f00_1234_5671, Status::InvalidArgument),

@@ -1,45 +1,57 @@
-//! Looking at an image before a vendor sees it: vendors get no length and would read past the end.
+//! What bytes look like that somebody wants to load: each backend takes some of it and refuses the rest in words.
 
+use crate::backend::{Error, Result, Status};
 use std::borrow::Cow;
 
-use super::{Error, Result, Status};
+const FATBIN_MAGIC: u32 = 0xBA55_ED50;
+const FATBIN_WRAPPER_MAGIC: u32 = 0x4662_43B1;
+/// A section without bytes in the file.
+const NOBITS: u64 = 8;
+/// The section with the symbols that others may use.
+const DYNSYM: u64 = 11;
 
-/// What images a backend takes, in words for its refusals.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    /// All forms, such as "PTX, cubin or fatbin".
-    pub(super) forms: &'static str,
-    /// The form that is an ELF file.
-    pub(super) elf: &'static str,
-    /// That file's machine number, and what it stands for.
-    pub(super) machine: u16,
-    pub(super) devices: &'static str,
-    /// The form that is text, and what marks it; empty where there is none.
-    pub(super) text: &'static str,
+/// What an image looks like from its first bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Looks {
+    /// An ELF file: see [`Elf`].
+    Elf,
+    /// A bundle for NVIDIA devices.
+    Fatbin,
+    /// PTX text.
+    Ptx,
+    /// A bundle for AMD devices.
+    Bundle,
+    /// Other text, which begins like this.
+    Text(String),
+    /// Nothing that holds code for a device: "an HTML page".
+    Other(Cow<'static, str>),
 }
 
-/// The little-endian number at `at`.
-pub(super) fn le(image: &[u8], at: usize, bytes: usize) -> Option<u64> {
-    let part = image.get(at..at.checked_add(bytes)?)?;
-    Some(part.iter().rev().fold(0, |v, &b| (v << 8) | u64::from(b)))
-}
-
-pub(super) fn refuse(text: impl Into<Cow<'static, str>>) -> Error {
+/// The refusal of an image.
+pub fn refuse(text: impl Into<Cow<'static, str>>) -> Error {
     Error::new(Status::InvalidImage, text)
 }
 
-/// Refuses what is empty or begins like another form of file.
-pub(super) fn refuse_others(image: &[u8], wanted: &Wanted) -> Result<()> {
+/// Looks at an image.
+pub fn look(image: &[u8]) -> Looks {
     if image.is_empty() {
-        return Err(refuse("the image is empty (0 bytes)"));
+        return Looks::Other("empty (0 bytes)".into());
+    }
+    if image.starts_with(b"\x7fELF") {
+        return Looks::Elf;
+    }
+    match le(image, 0, 4).map(|magic| magic as u32) {
+        Some(FATBIN_MAGIC) => return Looks::Fatbin,
+        Some(FATBIN_WRAPPER_MAGIC) => {
+            return Looks::Other(
+                "a fatbin wrapper, which holds pointers; give the fatbin that its third field points to"
+                    .into(),
+            );
+        }
+        _ => {}
     }
     for (magic, what) in [
-        (
-            &b"__CLANG_OFFLOAD_BUNDLE__"[..],
-            "a clang offload bundle, as made for AMD devices",
-        ),
-        (b"\x50\xED\x55\xBA", "a fatbin, as made for CUDA devices"),
-        (b"BC\xC0\xDE", "LLVM bitcode"),
+        (&b"BC\xC0\xDE"[..], "LLVM bitcode"),
         (b"!<arch>\n", "a static library"),
         (b"PK\x03\x04", "a zip file"),
         (b"\x1f\x8b", "gzip-compressed"),
@@ -47,132 +59,234 @@ pub(super) fn refuse_others(image: &[u8], wanted: &Wanted) -> Result<()> {
         (b"\x28\xB5\x2F\xFD", "zstd-compressed"),
     ] {
         if image.starts_with(magic) {
-            return Err(refuse(format!("the image is {what}, not {}", wanted.forms)));
+            return Looks::Other(what.into());
         }
     }
-    Ok(())
+    if image.starts_with(b"__CLANG_OFFLOAD_BUNDLE__") {
+        return Looks::Bundle;
+    }
+    text(image)
 }
 
-/// Refuses an ELF file that is not whole, or for another machine.
-pub(super) fn check_elf(image: &[u8], wanted: &Wanted) -> Result<()> {
-    let cut = || {
-        refuse(format!(
-            "the image is a {} cut short: {} bytes are less than its tables say",
-            wanted.elf,
-            image.len()
-        ))
-    };
-    if image.get(4) != Some(&2) || image.get(5) != Some(&1) {
-        return Err(match image.get(4..6) {
-            None => cut(),
-            Some(_) => refuse("the image is an ELF file, but not a 64-bit little-endian one"),
-        });
-    }
-    let machine = le(image, 18, 2).ok_or_else(cut)? as u16;
-    if machine != wanted.machine {
-        let whose = match machine {
-            62 => "x86-64 processors",
-            183 => "Arm processors",
-            190 => "CUDA devices",
-            224 => "AMD GPUs",
-            243 => "RISC-V processors",
-            _ => "another machine",
+impl Looks {
+    /// Refuses the image where something else is `wanted`: "PTX, cubin or fatbin".
+    pub fn refuse(&self, wanted: &str) -> Error {
+        let what = match self {
+            Looks::Elf => "an ELF file".into(),
+            Looks::Fatbin => "a fatbin, as made for NVIDIA devices".into(),
+            Looks::Ptx => "PTX text, as made for NVIDIA devices".into(),
+            Looks::Bundle => "a clang offload bundle, as made for AMD devices".into(),
+            Looks::Text(first) => Cow::from(format!("text that begins with {first:?}")),
+            Looks::Other(what) => what.clone(),
         };
-        return Err(refuse(format!(
-            "the image is an ELF file for {whose} (machine {machine}), not for {} ({})",
-            wanted.devices, wanted.machine
-        )));
+        refuse(format!("the image is {what}; this device loads {wanted}"))
     }
-    let len = image.len() as u64;
-    let inside = |start: u64, bytes: u64| start.checked_add(bytes).is_some_and(|end| end <= len);
-    let field = |at, bytes| le(image, at, bytes).ok_or_else(cut);
-    let (ph, sh) = (field(32, 8)?, field(40, 8)?);
-    let (ph_size, ph_count) = (field(54, 2)?, field(56, 2)?);
-    let (sh_size, sh_count) = (field(58, 2)?, field(60, 2)?);
-    if (sh_count > 0 && (sh_size < 64 || !inside(sh, sh_size * sh_count)))
-        || (ph_count > 0 && (ph_size < 56 || !inside(ph, ph_size * ph_count)))
-    {
-        return Err(cut());
-    }
-    const NOBITS: u64 = 8;
-    for i in 0..sh_count {
-        let at = (sh + i * sh_size) as usize;
-        let (kind, start, bytes) = (field(at + 4, 4)?, field(at + 24, 8)?, field(at + 32, 8)?);
-        if kind != NOBITS && kind != 0 && !inside(start, bytes) {
-            return Err(cut());
-        }
-    }
-    for i in 0..ph_count {
-        let at = (ph + i * ph_size) as usize;
-        if !inside(field(at + 8, 8)?, field(at + 32, 8)?) {
-            return Err(cut());
-        }
-    }
-    Ok(())
 }
 
-/// Text up to the first NUL, which is all that a vendor would read.
-pub(super) fn text_of(image: &[u8]) -> &[u8] {
+/// Text up to the first NUL.
+pub fn text_part(image: &[u8]) -> &[u8] {
     &image[..image.iter().position(|&b| b == 0).unwrap_or(image.len())]
 }
 
-/// True where the beginning can be read by a person.
-pub(super) fn is_text(image: &[u8]) -> bool {
+fn text(image: &[u8]) -> Looks {
+    let body = text_part(image);
     let printable = |b: &u8| b.is_ascii_graphic() || b" \t\r\n\x0b\x0c".contains(b) || *b >= 0x80;
-    let body = text_of(image);
     let head = &body[..body.len().min(4096)];
-    !head.is_empty() && head.iter().all(printable)
+    if head.is_empty()
+        || !head.iter().all(printable)
+        || std::str::from_utf8(head).is_err_and(|e| e.error_len().is_some())
+    {
+        let first: Vec<String> = image.iter().take(8).map(|b| format!("{b:02x}")).collect();
+        return Looks::Other(format!("{} bytes that begin with {}", image.len(), first.join(" ")).into());
+    }
+    let text = String::from_utf8_lossy(body);
+    let code = without_comments(&text);
+    if code.contains(".version") && code.contains(".target") {
+        return Looks::Ptx;
+    }
+    let trimmed = text.trim_start();
+    let start = trimmed.get(..64).unwrap_or(trimmed).to_ascii_lowercase();
+    if start.starts_with("<!doctype html") || start.starts_with("<html") {
+        Looks::Other("an HTML page (was a download answered with an error page?)".into())
+    } else if start.starts_with("version https://git-lfs") {
+        Looks::Other("a Git LFS pointer, not the file it stands for".into())
+    } else if text.contains("__global__") {
+        Looks::Other("source text, which is compiled instead of loaded".into())
+    } else {
+        Looks::Text(trimmed.chars().take_while(|c| *c != '\n').take(60).collect())
+    }
 }
 
-/// The refusal of what is no image, named for what it looks like.
-pub(super) fn nonsense(image: &[u8], wanted: &Wanted) -> Error {
-    if !is_text(image) {
-        let first: Vec<String> = image.iter().take(8).map(|b| format!("{b:02x}")).collect();
-        return refuse(format!(
-            "the image is no {}: {} bytes that begin with {}",
-            wanted.forms,
+/// The text with `//` and `/* */` comments left out.
+fn without_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('/') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else {
+            out.push('/');
+            1
+        };
+        rest = &rest[skip..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A little-endian number of some bytes.
+pub fn le(image: &[u8], at: usize, bytes: usize) -> Option<u64> {
+    let part = image.get(at..at.checked_add(bytes)?)?;
+    Some(part.iter().rev().fold(0, |v, &b| (v << 8) | u64::from(b)))
+}
+
+/// Refuses a fatbin that is shorter than its header says.
+pub fn check_fatbin(image: &[u8]) -> Result<()> {
+    let (header, body) = (le(image, 6, 2), le(image, 8, 8));
+    match (header, body) {
+        (Some(header), Some(body)) if header.checked_add(body).is_some_and(|n| n <= image.len() as u64) => {
+            Ok(())
+        }
+        (Some(header), Some(body)) => Err(refuse(format!(
+            "the image is a fatbin cut short: {} bytes, and its header says {}",
             image.len(),
-            first.join(" ")
-        ));
+            u128::from(header) + u128::from(body)
+        ))),
+        _ => Err(refuse(format!(
+            "the image is a fatbin cut short: {} bytes",
+            image.len()
+        ))),
     }
-    let text = String::from_utf8_lossy(text_of(image));
-    let start = text
-        .trim_start()
-        .get(..64)
-        .unwrap_or(text.trim_start())
-        .to_ascii_lowercase();
-    if start.starts_with("<!doctype html") || start.starts_with("<html") {
-        return refuse(format!(
-            "the image is an HTML page, not {}; was a download answered with an error page?",
-            wanted.forms
-        ));
+}
+
+/// A 64-bit little-endian ELF file that has all the bytes its tables say.
+pub struct Elf<'a> {
+    image: &'a [u8],
+}
+
+impl<'a> Elf<'a> {
+    /// Checks the file. `machine` is the number that its code must be for, `what` and `devices` name it in a refusal:
+    /// "a cubin", "CUDA devices".
+    pub fn check(image: &'a [u8], machine: u16, what: &str, devices: &str) -> Result<Elf<'a>> {
+        let cut = || {
+            refuse(format!(
+                "the image is {what} cut short: {} bytes are less than its tables say",
+                image.len()
+            ))
+        };
+        if image.get(4) != Some(&2) || image.get(5) != Some(&1) {
+            return Err(match image.get(4..6) {
+                None => cut(),
+                Some(_) => refuse("the image is an ELF file, but not a 64-bit little-endian one"),
+            });
+        }
+        let found = le(image, 18, 2).ok_or_else(cut)? as u16;
+        if found != machine {
+            return Err(refuse(format!(
+                "the image is an ELF file for {} (machine {found}), not for {devices} ({machine})",
+                machine_name(found)
+            )));
+        }
+        let elf = Elf { image };
+        elf.is_whole().filter(|whole| *whole).ok_or_else(cut)?;
+        Ok(elf)
     }
-    if start.starts_with("version https://git-lfs") {
-        return refuse("the image is a Git LFS pointer, not the file it stands for");
+
+    fn field(&self, at: u64, bytes: usize) -> Option<u64> {
+        le(self.image, usize::try_from(at).ok()?, bytes)
     }
-    if text.contains("__global__") {
-        return refuse("the image is source text; compile it instead of loading it");
+
+    fn holds(&self, start: u64, bytes: u64) -> bool {
+        start
+            .checked_add(bytes)
+            .is_some_and(|end| end <= self.image.len() as u64)
     }
-    let first: String = text
-        .trim_start()
-        .chars()
-        .take_while(|c| *c != '\n')
-        .take(60)
-        .collect();
-    refuse(match wanted.text {
-        "" => format!(
-            "the image is text, not {}, and begins with {first:?}",
-            wanted.forms
-        ),
-        text => format!("the image is text, but no {text} and begins with {first:?}"),
-    })
+
+    fn is_whole(&self) -> Option<bool> {
+        let (programs, program_size, program_count) =
+            (self.field(32, 8)?, self.field(54, 2)?, self.field(56, 2)?);
+        let (sections, section_size, section_count) = self.sections()?;
+        if (section_count > 0 && (section_size < 64 || !self.holds(sections, section_size * section_count)))
+            || (program_count > 0
+                && (program_size < 56 || !self.holds(programs, program_size * program_count)))
+        {
+            return Some(false);
+        }
+        for at in (0..section_count).map(|i| sections + i * section_size) {
+            let (kind, start, bytes) = (
+                self.field(at + 4, 4)?,
+                self.field(at + 24, 8)?,
+                self.field(at + 32, 8)?,
+            );
+            if kind != NOBITS && kind != 0 && !self.holds(start, bytes) {
+                return Some(false);
+            }
+        }
+        for at in (0..program_count).map(|i| programs + i * program_size) {
+            if !self.holds(self.field(at + 8, 8)?, self.field(at + 32, 8)?) {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    /// Where the sections are described, the bytes of each description, and how many there are.
+    fn sections(&self) -> Option<(u64, u64, u64)> {
+        Some((self.field(40, 8)?, self.field(58, 2)?, self.field(60, 2)?))
+    }
+
+    /// The kind of file: 1 an object file, 2 a program, 3 a shared object.
+    pub fn kind(&self) -> u64 {
+        self.field(16, 2).unwrap_or(0)
+    }
+
+    /// Whether the file has a symbol of this name for others.
+    pub fn exports(&self, name: &str) -> bool {
+        self.find_export(name).unwrap_or(false)
+    }
+
+    fn find_export(&self, name: &str) -> Option<bool> {
+        let (sections, size, count) = self.sections()?;
+        let table = (0..count)
+            .map(|i| sections + i * size)
+            .find(|at| self.field(at + 4, 4) == Some(DYNSYM))?;
+        let names = sections + self.field(table + 40, 4)? * size;
+        let names = self.field(names + 24, 8)?;
+        let (start, bytes) = (self.field(table + 24, 8)?, self.field(table + 32, 8)?);
+        let wanted = [name.as_bytes(), b"\0"].concat();
+        for symbol in (start..start + bytes).step_by(24) {
+            let at = usize::try_from(names + self.field(symbol, 4)?).ok()?;
+            // A symbol that is only needed has section 0.
+            if self.field(symbol + 6, 2)? != 0 && self.image.get(at..)?.starts_with(&wanted) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+}
+
+fn machine_name(machine: u16) -> &'static str {
+    match machine {
+        3 => "32-bit x86 processors",
+        62 => "x86-64 processors",
+        183 => "Arm processors",
+        190 => "CUDA devices",
+        224 => "AMD GPUs",
+        243 => "RISC-V processors",
+        _ => "another machine",
+    }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
+    use super::*;
 
     /// A 64-bit ELF header for `machine` with one section of `section` bytes after the tables.
-    pub(in crate::backend) fn elf_file(machine: u16, section: u64) -> Vec<u8> {
+    pub(crate) fn elf_file(machine: u16, section: u64) -> Vec<u8> {
         let mut f = vec![0u8; 64 + 64];
         f[..6].copy_from_slice(b"\x7fELF\x02\x01");
         f[18..20].copy_from_slice(&machine.to_le_bytes());
@@ -186,49 +300,88 @@ pub(super) mod tests {
         f
     }
 
-    /// What every backend must say of files that are no images for it.
-    pub(in crate::backend) fn check_refusals(why: impl Fn(&[u8]) -> String, own_machine: u16) {
-        for (image, word) in [
-            (&b""[..], "empty"),
-            (b"<!DOCTYPE html><html>404</html>", "HTML"),
-            (b"  \n<HTML><body>", "HTML"),
-            (b"version https://git-lfs.github.com/spec/v1", "Git LFS"),
-            (b"extern \"C\" __global__ void k() {}", "source"),
-            (b"hello world", "hello world"),
-            (b"BC\xC0\xDE rest", "bitcode"),
-            (b"PK\x03\x04", "zip"),
-            (b"\x1f\x8b\x08", "gzip"),
-            (b"MZ\x90", "Windows"),
-            (b"!<arch>\n", "static library"),
-            (b"\x01\x02\x03\x04\x05", "01 02 03 04 05"),
-            (b"\0\0\0\0", "00 00 00 00"),
-            (b"\x7fELF", "cut short"),
-        ] {
-            let text = why(image);
-            assert!(text.contains(word), "{word:?} is not in {text:?}");
-        }
+    /// Images that no backend takes, and a word that a refusal must have.
+    pub(crate) const GARBAGE: &[(&[u8], &str)] = &[
+        (b"", "empty"),
+        (b"<!DOCTYPE html><html>404</html>", "HTML"),
+        (b"  \n<HTML><body>", "HTML"),
+        (b"version https://git-lfs.github.com/spec/v1", "Git LFS"),
+        (b"extern \"C\" __global__ void k() {}", "source"),
+        (b"hello world", "hello world"),
+        (b"BC\xC0\xDE rest", "bitcode"),
+        (b"PK\x03\x04", "zip"),
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"MZ\x90", "Windows"),
+        (b"!<arch>\n", "static library"),
+        (b"\x01\x02\x03\x04\x05", "01 02 03 04 05"),
+        (b"\0\0\0\0", "00 00 00 00"),
+        (b"\xf0\x9d\xff\xfe\xfd\xc0", "f0 9d ff fe"),
+        (b"\x7fELF", "cut short"),
+        (b"\x7fELF\x01\x01\x01\0\0\0", "64-bit"),
+    ];
+
+    #[test]
+    fn what_devices_load_is_known() {
+        assert_eq!(
+            look(b"//\n.version 7.0\n.target sm_70\n.address_size 64\n"),
+            Looks::Ptx
+        );
+        assert_eq!(look(b".version 7.0\n.target sm_70\n\0\0garbage"), Looks::Ptx);
+        assert_eq!(look(&elf_file(190, 100)), Looks::Elf);
+        assert_eq!(look(&FATBIN_MAGIC.to_le_bytes()), Looks::Fatbin);
+        assert_eq!(look(b"__CLANG_OFFLOAD_BUNDLE__\x01"), Looks::Bundle);
+        assert_eq!(
+            look(b"/* .version 7.0 */ .target"),
+            Looks::Text("/* .version 7.0 */ .target".into())
+        );
+    }
+
+    #[test]
+    fn elf_files_of_other_machines_are_named() {
         for (machine, word) in [
+            (3, "32-bit"),
             (62, "x86-64"),
             (183, "Arm"),
-            (190, "CUDA"),
             (224, "AMD"),
             (8, "machine 8"),
         ] {
-            if machine != own_machine {
-                let text = why(&elf_file(machine, 4));
-                assert!(text.contains(word), "{text}");
-            }
+            let file = elf_file(machine, 4);
+            let e = Elf::check(&file, 190, "a cubin", "CUDA devices")
+                .err()
+                .expect("another machine");
+            assert!(e.to_string().contains(word), "{e}");
         }
-        let mut small = elf_file(own_machine, 4);
-        small[4] = 1;
-        assert!(why(&small).contains("64-bit"));
-        let whole = elf_file(own_machine, 100);
+    }
+
+    #[test]
+    fn every_cut_is_seen() {
+        let whole = elf_file(190, 100);
+        assert!(Elf::check(&whole, 190, "a cubin", "CUDA devices").is_ok());
         for n in 4..whole.len() {
             assert!(
-                why(&whole[..n]).contains("cut short"),
+                Elf::check(&whole[..n], 190, "a cubin", "CUDA devices").is_err(),
                 "{n} of {} bytes",
                 whole.len()
             );
         }
+        let mut fat = vec![0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0, 100, 0, 0, 0, 0, 0, 0, 0];
+        fat.resize(116, 1);
+        assert!(check_fatbin(&fat).is_ok());
+        for n in 4..fat.len() {
+            assert!(check_fatbin(&fat[..n]).is_err(), "{n} bytes");
+        }
+        fat[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(check_fatbin(&fat)
+            .expect_err("no such length")
+            .to_string()
+            .contains("cut short"));
+    }
+
+    #[test]
+    fn exported_symbols_are_found() {
+        let file = std::fs::read("/proc/self/exe").expect("this test's own file");
+        let machine = le(&file, 18, 2).expect("a header") as u16;
+        let elf = Elf::check(&file, machine, "a program", "this machine").expect("it runs");
+        assert!(!elf.exports("taskgpu_host_image"));
     }
 }

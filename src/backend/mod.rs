@@ -16,6 +16,7 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
+mod cache;
 mod common;
 pub mod cuda;
 mod dynamic;
@@ -286,6 +287,11 @@ pub fn load(name: &str, host: HostSettings) -> Result<&'static dyn Backend> {
             format!("this version has no {name} backend"),
         )),
     }
+}
+
+/// Keeps what is compiled in a folder as well. The first call counts.
+pub fn set_cache_folder(folder: std::path::PathBuf) {
+    cache::set_folder(folder);
 }
 
 /// True once any backend, in the device list or not, has initialised what a fork's child cannot use.

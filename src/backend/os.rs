@@ -81,8 +81,8 @@ impl SignalFd {
                 // SAFETY: `one` is 8 readable bytes and the descriptor is ours.
                 unsafe { libc::write(self.fd, one.as_ptr().cast(), one.len()) };
             }
-            FdKind::Pipe if self.writable() => self.write_without_sigpipe(&one),
-            FdKind::Quiet | FdKind::Pipe => {}
+            FdKind::Pipe => self.write_without_sigpipe(&one),
+            FdKind::Quiet => {}
         }
     }
 
@@ -97,6 +97,23 @@ impl SignalFd {
         unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLOUT != 0 }
     }
 
+    /// Writes to a pipe if that does not have to wait. Another writer may fill it between a look and a write, so the write
+    /// itself says that it shall not wait; kernels before 6.4 do not know that of pipes.
+    fn write_now(&self, bytes: &[u8; 8]) -> isize {
+        let part = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: one part of 8 readable bytes, and a descriptor of ours; -1 is where a pipe is.
+        let wrote = unsafe { libc::pwritev2(self.fd, &part, 1, -1, libc::RWF_NOWAIT) };
+        let why = std::io::Error::last_os_error().raw_os_error();
+        if wrote < 0 && matches!(why, Some(libc::EOPNOTSUPP | libc::ENOSYS)) && self.writable() {
+            // SAFETY: the same bytes and descriptor.
+            return unsafe { libc::write(self.fd, bytes.as_ptr().cast(), bytes.len()) };
+        }
+        wrote
+    }
+
     fn write_without_sigpipe(&self, bytes: &[u8; 8]) {
         // SAFETY: plain signal-set calls on zeroed sets of our own; SIGPIPE is blocked for this thread only, the
         // one that the write may raise is taken away again, and the old mask is put back.
@@ -109,7 +126,7 @@ impl SignalFd {
             libc::sigpending(&mut pending);
             let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
             libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut old);
-            let wrote = libc::write(self.fd, bytes.as_ptr().cast(), bytes.len());
+            let wrote = self.write_now(bytes);
             if wrote < 0
                 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPIPE)
                 && !was_pending

@@ -15,9 +15,9 @@
 
 use super::error::{tgpu_status, TGPU_OK};
 use super::structs::{AbiStruct, OutStruct};
-use super::{guard, text_out, Out};
+use super::{check_fd, guard, text_out, Out};
 use crate::core;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 
 /// A device: its index in the process's device list.
 pub type tgpu_device = i32;
@@ -248,6 +248,27 @@ pub unsafe extern "C" fn tgpu_device_memory(
 #[no_mangle]
 pub extern "C" fn tgpu_device_synchronize() -> tgpu_status {
     guard(core::device::synchronize)
+}
+
+/// Adds 1 to an event descriptor after everything queued so far on this library's streams of the
+/// task's current device, those of other tasks included, so that a poll or epoll loop can wait for
+/// it.
+///
+/// As tgpu_stream_signal_fd. What other libraries have queued on streams of their own does not
+/// count: tgpu_device_synchronize waits for that.
+///
+/// @param fd  a descriptor open for writing.
+/// @return TGPU_OK; TGPU_ERROR_INVALID_ARGUMENT if fd is negative or not open for writing;
+///         TGPU_ERROR_CAPTURING if one of the streams is being captured; the device statuses.
+///
+/// Ownership: the descriptor is duplicated during the call, so the caller may close its own at
+/// once.
+/// Threads: any thread.
+/// Blocks: no.
+/// Since: 0.1.
+#[no_mangle]
+pub extern "C" fn tgpu_device_signal_fd(fd: c_int) -> tgpu_status {
+    guard(|| core::device::signal_fd(check_fd(fd)?))
 }
 
 /// Tells whether a device can be given direct access to the memory of another one.

@@ -5,8 +5,9 @@
 //! and for other devices when it is first used there. A kernel taken from a module works on every
 //! device that the module can be loaded for.
 //!
-//! Host devices take their kernels from C functions, with tgpu_kernel_from_host_fn and without a
-//! module.
+//! On host devices the system's C++ compiler compiles the source, and a ready module is a shared
+//! object. They also take kernels that are C functions of the program, with
+//! tgpu_kernel_from_host_fn and without a module.
 
 use super::device::tgpu_device;
 use super::error::tgpu_status;

@@ -8,7 +8,8 @@ use crossbeam_queue::SegQueue;
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
+use crate::backend::os::SignalFd;
+use crate::backend::{Backend, Callback, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
 
 use super::across::Staging;
 use super::reaper::{self, Remains};
@@ -268,6 +269,24 @@ impl Device {
         })
         .map_err(|e| self.concern(e))
     }
+
+    /// Runs `callback` after what our streams of the device hold now.
+    fn after_all(&'static self, callback: Callback) -> Result<()> {
+        let streams = self.streams();
+        for stream in &streams {
+            let capturing = self.backend.stream_capturing(self.ordinal, stream.raw());
+            if capturing.map_err(|e| stream.concern(e))? {
+                let text = format!("stream {} is being captured", stream.id);
+                return Err(stream.concern(Error::new(Status::Capturing, text)));
+            }
+        }
+        self.aside(|behind| {
+            for stream in streams.iter().filter(|stream| stream.id != behind.id) {
+                behind.wait_recorded(&*stream.record()?)?;
+            }
+            behind.call_back(callback)
+        })
+    }
 }
 
 /// The device with this index.
@@ -379,6 +398,19 @@ pub fn memory(index: i32) -> Result<(u64, u64)> {
 /// Waits for everything on the task's device, other libraries' work included.
 pub fn synchronize() -> Result<()> {
     of_task(task::here()?)?.wait_for_all()
+}
+
+/// Adds 1 to a descriptor after everything queued so far on our streams of the task's device.
+pub fn signal_fd(fd: i32) -> Result<()> {
+    let device = of_task(task::here()?)?;
+    let fd = SignalFd::dup(fd)?;
+    match device.is_open() {
+        true => device.after_all(Box::new(move |_| fd.signal())),
+        false => {
+            fd.signal();
+            Ok(())
+        }
+    }
 }
 
 /// Whether `index` can reach memory of `peer` directly.

@@ -1,6 +1,7 @@
 //! The environment variables, read once. A value that makes no sense is an error, never ignored.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::backend::{Error, Result, Status};
@@ -34,6 +35,8 @@ pub(crate) struct Environment {
     pub(crate) host_memory: u64,
     pub(crate) wait: WaitPolicy,
     pub(crate) log: Level,
+    /// Where compiled modules are kept. Absolute: the program may go elsewhere.
+    pub(crate) cache_folder: Option<PathBuf>,
 }
 
 /// How much is written to standard error.
@@ -114,6 +117,7 @@ impl Environment {
                     ("info", Level::Info),
                 ],
             )?,
+            cache_folder: folder("TASKGPU_CACHE_DIR", get("TASKGPU_CACHE_DIR"))?,
         })
     }
 }
@@ -124,6 +128,27 @@ fn nonsense(name: &str, value: &str, wanted: &str) -> Error {
         Status::Environment,
         format!("{name} is \"{value}\"; it must be {wanted}"),
     )
+}
+
+/// A folder that is there or can be made later.
+fn folder(name: &'static str, value: Option<std::ffi::OsString>) -> Result<Option<PathBuf>> {
+    let Some(value) = value.filter(|value| !value.to_string_lossy().trim().is_empty()) else {
+        return Ok(None);
+    };
+    let wrong = || {
+        nonsense(
+            name,
+            &value.to_string_lossy(),
+            "a folder, or a path where one can be made",
+        )
+    };
+    let path = std::path::absolute(&value).map_err(|_| wrong())?;
+    // Of what is there, the last must be a folder.
+    let there = path.ancestors().find(|part| part.symlink_metadata().is_ok());
+    match there.is_some_and(std::path::Path::is_dir) {
+        true => Ok(Some(path)),
+        false => Err(wrong()),
+    }
 }
 
 fn number<N>(name: &'static str, value: Option<String>, least: N, most: N) -> Result<Option<N>>
@@ -194,6 +219,8 @@ mod tests {
             ("TASKGPU_HOST_MEMORY", "1.5", "whole number"),
             ("TASKGPU_WAIT", "sleep", "auto, spin, block"),
             ("TASKGPU_LOG", "loud", "off, error, info"),
+            ("TASKGPU_CACHE_DIR", "/dev/null", "a folder"),
+            ("TASKGPU_CACHE_DIR", "/dev/null/cache", "a folder"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert_eq!(error.status(), Status::Environment);
@@ -202,6 +229,17 @@ mod tests {
                 assert!(text.contains(part), "{text:?} lacks {part:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_cache_folder_need_not_be_there_yet() {
+        assert_eq!(read(&[]).unwrap().cache_folder, None);
+        let environment = read(&[("TASKGPU_CACHE_DIR", "no/such/folder")]).unwrap();
+        let folder = environment.cache_folder.expect("it is set");
+        assert!(
+            folder.is_absolute() && folder.ends_with("no/such/folder"),
+            "{folder:?}"
+        );
     }
 
     #[test]

@@ -44,6 +44,47 @@ pub(crate) enum Remains {
     },
 }
 
+/// Whose work, as queued when the reaper looks, has to pass first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    Nothing,
+    /// That of the device with this index.
+    Device(u32),
+    All,
+}
+
+impl Remains {
+    fn behind(&self) -> Behind {
+        match self {
+            Remains::Stream(_)
+            | Remains::RawStream { .. }
+            | Remains::Event { .. }
+            | Remains::Staging { .. } => Behind::Nothing,
+            Remains::Module { device, .. } | Remains::Memory { device, .. } => Behind::Device(device.index),
+            Remains::HostMemory { .. } => Behind::All,
+        }
+    }
+
+    /// True where nothing of their own keeps them.
+    fn ready(&self) -> bool {
+        match self {
+            Remains::Stream(stream) => passed(
+                stream
+                    .device
+                    .backend
+                    .stream_idle(stream.device.ordinal, stream.raw()),
+            ),
+            Remains::RawStream { device, raw } => passed(device.backend.stream_idle(device.ordinal, *raw)),
+            Remains::Memory {
+                after: Some(recorded),
+                ..
+            }
+            | Remains::Staging { after: recorded, .. } => passed(recorded.done()),
+            _ => true,
+        }
+    }
+}
+
 static LEFT: SegQueue<Remains> = SegQueue::new();
 static THREAD: OnceCell<std::thread::Thread> = OnceCell::new();
 
@@ -99,7 +140,7 @@ pub(crate) fn settle() {
 }
 
 fn run() {
-    let mut pending: Vec<Pending> = Vec::new();
+    let mut pending: Vec<Batch> = Vec::new();
     let mut nap = SHORTEST_NAP;
     let mut idle = 0;
     loop {
@@ -108,12 +149,10 @@ fn run() {
                 std::thread::park();
             }
         }
-        let mut worked = false;
-        while let Some(remains) = LEFT.pop() {
-            worked = true;
-            pending.push(Pending::new(remains));
-        }
-        pending.retain_mut(|entry| !entry.try_finish());
+        let left: Vec<Remains> = std::iter::from_fn(|| LEFT.pop()).collect();
+        let worked = !left.is_empty();
+        pending.extend(batches(left));
+        pending.retain_mut(|batch| !batch.try_finish());
         ROUNDS.fetch_add(1, Ordering::Release);
         nap = if worked {
             SHORTEST_NAP
@@ -139,12 +178,32 @@ fn run() {
     }
 }
 
-/// Remains and the points they wait for.
-struct Pending {
-    remains: Option<Remains>,
+/// Remains that wait for the same streams, and the points they wait for. One by one, a thousand frees on a device with a
+/// thousand streams would wait for a million points.
+struct Batch {
+    behind: Behind,
+    remains: Vec<Remains>,
     /// Streams that have not been marked yet: one that somebody is capturing takes no mark.
     unmarked: Vec<Arc<Stream>>,
     marks: Vec<Mark>,
+}
+
+/// Everything that is in `left` was left before the streams are listed here.
+fn batches(left: Vec<Remains>) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    for remains in left {
+        let behind = remains.behind();
+        match batches.iter_mut().find(|batch| batch.behind == behind) {
+            Some(batch) => batch.remains.push(remains),
+            None => batches.push(Batch {
+                behind,
+                remains: vec![remains],
+                unmarked: streams(behind),
+                marks: Vec::new(),
+            }),
+        }
+    }
+    batches
 }
 
 /// The point that a stream had reached in its queue when the reaper looked.
@@ -189,24 +248,8 @@ fn passed(state: Result<bool>) -> bool {
     state.unwrap_or_else(|error| error.status() != Status::Capturing)
 }
 
-impl Pending {
-    fn new(remains: Remains) -> Pending {
-        let unmarked = match &remains {
-            Remains::Stream(_)
-            | Remains::RawStream { .. }
-            | Remains::Event { .. }
-            | Remains::Staging { .. } => Vec::new(),
-            Remains::Module { device, .. } | Remains::Memory { device, .. } => streams(device),
-            Remains::HostMemory { .. } => device::all().iter().flat_map(streams).collect(),
-        };
-        Pending {
-            remains: Some(remains),
-            unmarked,
-            marks: Vec::new(),
-        }
-    }
-
-    /// Takes the remains apart if that does not have to wait. True when done.
+impl Batch {
+    /// Takes apart what does not have to wait. True when nothing is left.
     fn try_finish(&mut self) -> bool {
         let marks = &mut self.marks;
         self.unmarked.retain(|stream| match Mark::new(stream) {
@@ -226,39 +269,26 @@ impl Pending {
         if !self.marks.is_empty() || !self.unmarked.is_empty() {
             return false;
         }
-        let ready = match &self.remains {
-            Some(Remains::Stream(stream)) => passed(
-                stream
-                    .device
-                    .backend
-                    .stream_idle(stream.device.ordinal, stream.raw()),
-            ),
-            Some(Remains::RawStream { device, raw }) => {
-                passed(device.backend.stream_idle(device.ordinal, *raw))
-            }
-            Some(Remains::Memory {
-                after: Some(recorded),
-                ..
-            })
-            | Some(Remains::Staging { after: recorded, .. }) => passed(recorded.done()),
-            _ => true,
-        };
-        if ready {
-            if let Some(remains) = self.remains.take() {
-                finish(remains);
-            }
-        }
-        ready
+        let (ready, kept): (Vec<_>, Vec<_>) = self.remains.drain(..).partition(Remains::ready);
+        self.remains = kept;
+        ready.into_iter().for_each(finish);
+        self.remains.is_empty()
     }
 }
 
 /// The streams whose work, as queued now, may use what is left. Streams that were destroyed are among them until
 /// their own work has passed.
-fn streams(device: &'static Device) -> Vec<Arc<Stream>> {
-    match device.is_open() {
-        true => device.streams(),
-        false => Vec::new(),
-    }
+fn streams(behind: Behind) -> Vec<Arc<Stream>> {
+    device::all()
+        .iter()
+        .filter(|device| match behind {
+            Behind::Nothing => false,
+            Behind::Device(index) => device.index == index,
+            Behind::All => true,
+        })
+        .filter(|device| device.is_open())
+        .flat_map(Device::streams)
+        .collect()
 }
 
 fn finish(remains: Remains) {

@@ -216,6 +216,9 @@ fn bring_up(reports: &mut Vec<BackendReport>) -> Result<Runtime> {
         threads: environment.host_threads,
         memory: environment.host_memory,
     };
+    if let Some(folder) = &environment.cache_folder {
+        backend::set_cache_folder(folder.clone());
+    }
     let wanted: Vec<&str> = match &environment.backends {
         Backends::Auto => backend::NAMES.to_vec(),
         Backends::List(names) => names.iter().map(String::as_str).collect(),

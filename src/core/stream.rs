@@ -134,6 +134,12 @@ impl Stream {
     /// Waits for everything queued so far; `false` if `patience` was over first.
     pub(crate) fn wait(&self, policy: WaitPolicy, patience: Patience) -> Result<bool> {
         let Device { backend, ordinal, .. } = *self.device;
+        if patience == Some(Duration::ZERO) {
+            // There is no time for anything to happen: a question, which puts no event of a wait on the stream.
+            return backend
+                .stream_idle(ordinal, self.raw)
+                .map_err(|e| self.concern(e));
+        }
         let work = self.work.load(Ordering::Relaxed);
         if work == SOME {
             // Said before the fence is taken: whoever queues behind it says otherwise again.

@@ -8,6 +8,7 @@ mod header;
 mod julia;
 mod library;
 mod package;
+mod shim;
 mod signatures;
 mod symbols;
 mod test;

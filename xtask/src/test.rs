@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::julia::Julia;
 use crate::library::{self, root};
-use crate::{consumers, header, signatures, symbols, tools};
+use crate::{consumers, header, shim, signatures, symbols, tools};
 
 const USAGE: &str = "usage: cargo xtask test [--only NAME]";
 /// A program that runs longer than this hangs. The programs themselves give up earlier, and say where.
@@ -23,8 +23,13 @@ pub const PATIENCE_OF_CARGO: Duration = Duration::from_secs(1800);
 const SYSTEM_LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"];
 const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// Threads that keep each other busy take too long where only one of them runs at a time. The vendor's library is not
-/// ours to judge.
-const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip"];
+/// ours to judge. Code compiled for this very processor has
+/// instructions that it does not know.
+const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source"];
+/// What programs are named like that have the HIP runtime of tests/hip-shim under them, and run nowhere else.
+const ON_SHIM: &str = "hip_";
+/// These bring a runtime of their own.
+const NOT_ON_SHIM: &[&str] = &["hip"];
 
 /// What has been tried so far.
 #[derive(Default)]
@@ -237,12 +242,6 @@ fn every_function_is_called() -> Outcome {
 /// Compares the table of field failures with the tests that have a row in their names.
 fn field_failures() -> Outcome {
     let tests = [sources("c-tests", "c")?, sources("c-tests", "cpp")?].concat();
-    let stem = |path: &PathBuf| {
-        path.file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
-    };
     let table = read(&root().join("c-tests/README.md"))?;
     let rows = table.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| F")?.split(" | ");
@@ -282,6 +281,16 @@ struct Program {
     name: String,
     build: Option<Command>,
     run: Command,
+    /// What its output says.
+    outcome: fn(&str) -> Outcome,
+}
+
+impl Program {
+    /// Says where the HIP runtime is.
+    fn with_rocm(mut self, rocm: &Path) -> Program {
+        self.run.env("ROCM_PATH", rocm);
+        self
+    }
 }
 
 fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<(), String> {
@@ -292,7 +301,8 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         target: &target,
     };
     let wanted = |program: &Program| only.is_none_or(|only| program.name.contains(only));
-    let named = |language: &str| only.is_none_or(|only| language.starts_with(only));
+    let named =
+        |language: &str| only.is_none_or(|only| only.starts_with(language) || language.starts_with(only));
     let any = Cell::new(false);
     let group = |tally: &mut Tally, text: &str, programs: Vec<Program>| {
         let programs: Vec<Program> = programs.into_iter().filter(wanted).collect();
@@ -308,6 +318,19 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         "C and C++ tests, shared and static library",
         place.tests()?,
     );
+    let on_shim = place.on_shim()?;
+    if on_shim.iter().any(wanted) {
+        let built = shim::build();
+        let rocm = built.clone().unwrap_or_default();
+        heading("the HIP runtime of the tests");
+        tally.add("tests/hip-shim", built.map(|_| 1));
+        tally.check();
+        for (why, tests) in shim::HOST_ONLY {
+            println!("not tried on it, since {why}: {}", tests.join(", "));
+        }
+        let programs = on_shim.into_iter().map(|program| program.with_rocm(&rocm));
+        group(tally, "C and C++ tests on four HIP devices", programs.collect());
+    }
     group(tally, "examples", place.examples()?);
     if named("Julia") {
         match Julia::get(&folder.join("../julia")) {
@@ -316,6 +339,20 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
                 any.set(true);
                 tally.skip("Julia", &why);
             }
+        }
+    }
+    if named("Python") {
+        group(tally, "Python", place.python()?);
+    }
+    if named("MPI") {
+        tools::require(tools::MPI)?;
+        group(tally, "MPI", place.mpi()?);
+    }
+    if named("guides") {
+        let (programs, missing) = place.guides()?;
+        group(tally, "programs of README.md and docs/languages", programs);
+        for (program, tool) in missing {
+            tally.skip(&program, &format!("there is no {tool}"));
         }
     }
     // It finds what no answer shows. It is no part of a usual installation, so it is not asked for.
@@ -390,6 +427,23 @@ fn linked_with_hip(tally: &mut Tally, folder: &Path) {
     tally.check();
 }
 
+/// Pages with a program in a language. All of them double 1, 2 and 3, and say so.
+const GUIDES: &[(&str, &str)] = &[
+    ("README.md", "c"),
+    ("README.md", "cpp"),
+    ("README.md", "julia"),
+    ("README.md", "python"),
+    ("docs/languages/c.md", "c"),
+    ("docs/languages/cpp.md", "cpp"),
+    ("docs/languages/julia.md", "julia"),
+    ("docs/languages/python.md", "python"),
+    ("docs/languages/go.md", "go"),
+    ("docs/languages/fortran.md", "fortran"),
+];
+
+/// Programs of guides, and those that cannot be run, with the tool that they lack.
+type Guides = (Vec<Program>, Vec<(String, &'static str)>);
+
 /// Where the libraries are and the programs go.
 struct Place<'a> {
     folder: &'a Path,
@@ -398,7 +452,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn program(&self, source: &Path, kind: &str, compiler: &str, flags: &[&str]) -> Program {
-        let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+        let stem = stem(source);
         let binary = self.binary(&stem, kind);
         let mut build = Command::new(compiler);
         build
@@ -426,6 +480,7 @@ impl Place<'_> {
             name: format!("{stem} ({kind})"),
             build: Some(build),
             run: self.environment(Command::new(binary)),
+            outcome: tests_run,
         }
     }
 
@@ -438,8 +493,9 @@ impl Place<'_> {
     fn environment(&self, mut run: Command) -> Command {
         run.current_dir(root());
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TASKGPU_") {
-                run.env_remove(name);
+            let outside = name.to_string_lossy();
+            if outside.starts_with("TASKGPU_") || outside.starts_with("HIP_SHIM_") {
+                run.env_remove(&name);
             }
         }
         run.env("TASKGPU_BACKENDS", "host")
@@ -454,8 +510,10 @@ impl Place<'_> {
             programs.push(self.program(source, kind, compiler, flags));
         };
         for source in sources("c-tests", "c")? {
-            add(&source, "shared", "cc", &["-std=c11"]);
-            add(&source, "static", "cc", &["-std=c11"]);
+            if !stem(&source).starts_with(ON_SHIM) {
+                add(&source, "shared", "cc", &["-std=c11"]);
+                add(&source, "static", "cc", &["-std=c11"]);
+            }
         }
         for source in sources("c-tests", "cpp")? {
             add(&source, "C++17, shared", "g++", &["-std=c++17"]);
@@ -467,6 +525,33 @@ impl Place<'_> {
                 "g++",
                 &["-std=c++20", "-fno-exceptions"],
             );
+        }
+        Ok(programs)
+    }
+
+    /// The tests of the core again with the HIP runtime of the tests under them, and those that are about it.
+    fn on_shim(&self) -> Result<Vec<Program>, String> {
+        let mut programs = Vec::new();
+        for source in sources("c-tests", "c")? {
+            let stem = stem(&source);
+            if NOT_ON_SHIM.contains(&&*stem) {
+                continue;
+            }
+            programs.push(self.program(&source, "shared, HIP", "cc", &["-std=c11"]));
+            if stem.starts_with(ON_SHIM) {
+                programs.push(self.program(&source, "static, HIP", "cc", &["-std=c11"]));
+            }
+        }
+        for source in sources("c-tests", "cpp")? {
+            programs.push(self.program(&source, "C++17, shared, HIP", "g++", &["-std=c++17"]));
+        }
+        for program in &mut programs {
+            program
+                .run
+                .env("TASKGPU_BACKENDS", "hip")
+                .env("HIP_SHIM_DEVICES", "4")
+                .env("TASKGPU_TEST_HIP_SHIM", "1")
+                .env("TASKGPU_TEST_SKIP", shim::skip());
         }
         Ok(programs)
     }
@@ -511,16 +596,158 @@ impl Place<'_> {
                 name: format!("Julia (JULIA_NUM_THREADS={threads})"),
                 build: None,
                 run,
+                outcome: tests_run,
             }
         };
-        Ok(vec![program("4"), program("1")])
+        let mut programs = vec![program("4"), program("1")];
+        for (page, language) in GUIDES.iter().filter(|(_, language)| *language == "julia") {
+            let mut run = self.environment(julia.command());
+            run.arg(self.guide(page, language)?);
+            programs.push(Program {
+                name: format!("Julia ({page})"),
+                build: None,
+                run,
+                outcome: doubled,
+            });
+        }
+        Ok(programs)
+    }
+
+    fn python(&self) -> Result<Vec<Program>, String> {
+        let python = tools::python()?;
+        let programs = sources("examples/python", "py")?
+            .into_iter()
+            .filter_map(|source| {
+                let stem = source.file_stem()?.to_string_lossy().into_owned();
+                let mut run = self.environment(Command::new(python));
+                run.arg(&source).env("PYTHONDONTWRITEBYTECODE", "1");
+                // The layer itself is no program.
+                (stem != "taskgpu").then_some(Program {
+                    name: format!("Python ({stem})"),
+                    build: None,
+                    run,
+                    outcome: tests_run,
+                })
+            });
+        Ok(programs.collect())
+    }
+
+    fn mpi(&self) -> Result<Vec<Program>, String> {
+        let sources = sources("examples/mpi", "c")?;
+        let programs = sources.into_iter().map(|source| {
+            let mut program = self.program(&source, "MPI", "mpicc", &["-std=c11", "-O2"]);
+            if !source.ends_with("test_local_rank.c") {
+                let binary = program.run.get_program().to_owned();
+                // Four ranks, however few cores there are.
+                program.run = self.environment(Command::new("mpirun"));
+                program.run.args(["-n", "4", "--oversubscribe"]);
+                if tools::is_root() {
+                    program.run.arg("--allow-run-as-root");
+                }
+                program.run.arg(binary);
+            }
+            program.name = format!(
+                "MPI ({})",
+                source.file_stem().unwrap_or_default().to_string_lossy()
+            );
+            program
+        });
+        Ok(programs.collect())
+    }
+
+    /// The programs that README.md and the pages on languages show, except Julia's, and those that lack a tool.
+    fn guides(&self) -> Result<Guides, String> {
+        let (mut programs, mut missing) = (Vec::new(), Vec::new());
+        for (page, language) in GUIDES.iter().filter(|(_, language)| *language != "julia") {
+            let name = format!("guides ({language} of {page})");
+            let source = self.guide(page, language)?;
+            let binary = source.with_extension("");
+            let mut program = match *language {
+                "c" => self.program(&source, "guide", "cc", &["-std=c11"]),
+                "cpp" => self.program(&source, "guide", "c++", &["-std=c++17"]),
+                "python" => {
+                    let mut run = self.environment(Command::new(tools::python()?));
+                    run.arg(&source)
+                        .env("PYTHONPATH", root().join("examples/python"))
+                        .env("PYTHONDONTWRITEBYTECODE", "1");
+                    Program {
+                        name: String::new(),
+                        build: None,
+                        run,
+                        outcome: tests_run,
+                    }
+                }
+                _ => {
+                    let tool = if *language == "go" { "go" } else { "gfortran" };
+                    if !tools::found(tool) {
+                        missing.push((name, tool));
+                        continue;
+                    }
+                    let folder = self.folder.display();
+                    let link = format!("-L{folder} -ltaskgpu -Wl,-rpath,{folder}");
+                    let mut build = Command::new(tool);
+                    match tool {
+                        "go" => build
+                            .env("CGO_CFLAGS", format!("-I{}", root().join("include").display()))
+                            .env("CGO_LDFLAGS", link)
+                            .env("GOCACHE", self.target.join("go"))
+                            .args(["build", "-o"])
+                            .arg(&binary)
+                            .arg(&source),
+                        _ => build
+                            .args(["-Wall", "-Werror"])
+                            .arg("-J")
+                            .arg(self.target)
+                            .arg(&source)
+                            .arg("-o")
+                            .arg(&binary)
+                            .args(link.split(' ')),
+                    };
+                    Program {
+                        name: String::new(),
+                        build: Some(build),
+                        run: self.environment(Command::new(&binary)),
+                        outcome: tests_run,
+                    }
+                }
+            };
+            program.name = name;
+            program.outcome = doubled;
+            programs.push(program);
+        }
+        Ok((programs, missing))
+    }
+
+    /// The first program in `language` that a page shows, as a file.
+    fn guide(&self, page: &str, language: &str) -> Result<PathBuf, String> {
+        let text = read(&root().join(page))?;
+        // README.md has other programs before.
+        let text = text
+            .split_once("## Four languages")
+            .map_or(text.as_str(), |(_, after)| after);
+        let program = text
+            .split_once(&format!("```{language}\n"))
+            .and_then(|(_, rest)| rest.split_once("```"))
+            .ok_or(format!("{page} has no program in {language}"))?
+            .0;
+        let ending = match language {
+            "julia" => "jl",
+            "python" => "py",
+            "fortran" => "f90",
+            other => other,
+        };
+        let path = self
+            .target
+            .join(format!("guide-{}.{ending}", page.replace(['/', '.'], "-")));
+        std::fs::write(&path, program).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
     }
 
     /// The C tests again, as they were built before.
     fn under_valgrind(&self) -> Result<Vec<Program>, String> {
         let mut programs = Vec::new();
         for source in sources("c-tests", "c")? {
-            let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+            let stem = stem(&source);
             let binary = self.binary(&stem, "shared");
             if NOT_UNDER_VALGRIND.contains(&&*stem) || !binary.exists() {
                 continue;
@@ -540,10 +767,19 @@ impl Place<'_> {
                 name: format!("{stem} (valgrind)"),
                 build: None,
                 run,
+                outcome: tests_run,
             });
         }
         Ok(programs)
     }
+}
+
+/// A file's name without what says its kind.
+fn stem(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn sources(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
@@ -563,13 +799,19 @@ fn build_and_run(tally: &mut Tally, programs: Vec<Program>) {
         for _ in 0..2 {
             scope.spawn(|| loop {
                 let next = queue.lock().expect("no test panics").pop_front();
-                let Some(Program { name, build, mut run }) = next else {
+                let Some(Program {
+                    name,
+                    build,
+                    mut run,
+                    outcome,
+                }) = next
+                else {
                     return;
                 };
                 let built = build.map_or(Ok(String::new()), |mut build| quietly(&mut build, PATIENCE));
                 let outcome = built
                     .and_then(|_| quietly(&mut run, PATIENCE))
-                    .and_then(|text| tests_run(&text));
+                    .and_then(|text| outcome(&text));
                 tally.lock().expect("no test panics").add(&name, outcome);
             });
         }
@@ -583,6 +825,15 @@ fn tests_run(text: &str) -> Outcome {
         Some(0) => Err("it ran no test".to_owned()),
         Some(tests) => Ok(tests),
         None => Ok(1),
+    }
+}
+
+/// The programs of the guides print what they have doubled.
+fn doubled(text: &str) -> Outcome {
+    let numbers: Vec<f32> = text.split_whitespace().flat_map(str::parse).collect();
+    match numbers[..] {
+        [2.0, 4.0, 6.0] => Ok(1),
+        _ => Err(format!("it prints \"{text}\" instead of 2 4 6")),
     }
 }
 
@@ -637,6 +888,8 @@ mod tests {
         assert_eq!(tests_run("ok a\nok b\n2 passed, 0 failed"), Ok(2));
         assert_eq!(tests_run("hello"), Ok(1));
         assert!(tests_run("0 passed, 0 failed").is_err());
+        assert_eq!(doubled("2.0 4. 6"), Ok(1));
+        assert!(doubled("2 4 5").is_err() && doubled("").is_err() && doubled("2 4 6 8").is_err());
     }
 
     #[test]

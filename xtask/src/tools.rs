@@ -33,6 +33,34 @@ pub const COMPILERS: &[Tool] = &[
     },
 ];
 
+/// What the MPI example is built and run with.
+pub const MPI: &[Tool] = &[
+    Tool {
+        program: "mpicc",
+        package: "libopenmpi-dev",
+    },
+    Tool {
+        program: "mpirun",
+        package: "openmpi-bin",
+    },
+];
+
+/// A Python with NumPy: the one on the PATH, or Debian's.
+pub fn python() -> Result<&'static str, String> {
+    const DEBIANS: &str = "/usr/bin/python3";
+    let has_numpy = |python: &&str| {
+        let import = Command::new(python).args(["-c", "import numpy"]).output();
+        import.is_ok_and(|output| output.status.success())
+    };
+    if let Some(python) = ["python3", DEBIANS].into_iter().find(has_numpy) {
+        return Ok(python);
+    }
+    install(&["python3-numpy"])?;
+    Some(DEBIANS)
+        .filter(has_numpy)
+        .ok_or_else(|| format!("{DEBIANS} does not find NumPy, though python3-numpy is installed"))
+}
+
 /// AMD's HIP runtime, its compiler and its headers, which need no GPU for what is tested of them. Files, not programs.
 pub const HIP: &[Tool] = &[Tool {
     program: "/usr/include/hip/hip_runtime_api.h",

@@ -1,6 +1,6 @@
 //! Looking at an image before the driver sees it: the driver gets no length and would read past the end.
 
-use crate::backend::image::{check_elf, is_text, le, nonsense, refuse, refuse_others, text_of, Wanted};
+use crate::backend::image::{check_fatbin, look, refuse, Elf, Looks};
 use crate::backend::Result;
 
 /// What an image is that the driver may load.
@@ -14,83 +14,25 @@ pub(super) enum Kind {
     Fatbin,
 }
 
-const WANTED: Wanted = Wanted {
-    forms: "PTX, cubin or fatbin",
-    elf: "cubin",
-    machine: 190,
-    devices: "CUDA devices",
-    text: "PTX: it has no .version and .target directive",
-};
-const FATBIN_MAGIC: u32 = 0xBA55_ED50;
-const FATBIN_WRAPPER_MAGIC: u32 = 0x4662_43B1;
+const ELF_MACHINE_CUDA: u16 = 190;
 
 /// Says what `image` is, or why it is nothing a CUDA device can load.
 pub(super) fn inspect(image: &[u8]) -> Result<Kind> {
-    if image.starts_with(b"\x7fELF") {
-        return check_elf(image, &WANTED).map(|()| Kind::Cubin);
-    }
-    if le(image, 0, 4) == Some(u64::from(FATBIN_MAGIC)) {
-        return fatbin(image);
-    }
-    if le(image, 0, 4) == Some(u64::from(FATBIN_WRAPPER_MAGIC)) {
-        return Err(refuse(
-            "the image is a fatbin wrapper, which holds pointers; give the fatbin that its third field points to",
-        ));
-    }
-    refuse_others(image, &WANTED)?;
-    if is_text(image) {
-        let code = without_comments(&String::from_utf8_lossy(text_of(image)));
-        if code.contains(".version") && code.contains(".target") {
-            return Ok(Kind::Ptx);
-        }
-    }
-    Err(nonsense(image, &WANTED))
-}
-
-fn fatbin(image: &[u8]) -> Result<Kind> {
-    let header = le(image, 6, 2);
-    let body = le(image, 8, 8);
-    match (header, body) {
-        (Some(header), Some(body)) if header.checked_add(body).is_some_and(|n| n <= image.len() as u64) => {
-            Ok(Kind::Fatbin)
-        }
-        (Some(header), Some(body)) => Err(refuse(format!(
-            "the image is a fatbin cut short: {} bytes, and its header says {}",
-            image.len(),
-            u128::from(header) + u128::from(body)
+    match look(image) {
+        Looks::Ptx => Ok(Kind::Ptx),
+        Looks::Elf => Elf::check(image, ELF_MACHINE_CUDA, "a cubin", "CUDA devices").map(|_| Kind::Cubin),
+        Looks::Fatbin => check_fatbin(image).map(|()| Kind::Fatbin),
+        Looks::Text(first) => Err(refuse(format!(
+            "the image is text, but no PTX: it has no .version and .target directive and begins with {first:?}"
         ))),
-        _ => Err(refuse(format!(
-            "the image is a fatbin cut short: {} bytes",
-            image.len()
-        ))),
+        other => Err(other.refuse("PTX, cubin or fatbin")),
     }
-}
-
-/// The text with `//` and `/* */` comments left out.
-fn without_comments(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('/') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let skip = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else {
-            out.push('/');
-            1
-        };
-        rest = &rest[skip..];
-    }
-    out.push_str(rest);
-    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::image::tests::{check_refusals, elf_file};
+    use crate::backend::image::tests::{elf_file, GARBAGE};
     use crate::backend::Status;
 
     fn why(image: &[u8]) -> String {
@@ -102,10 +44,6 @@ mod tests {
     #[test]
     fn what_can_be_loaded_is_known() {
         assert_eq!(
-            inspect(b"//\n.version 7.0\n.target sm_70\n.address_size 64\n").expect("PTX"),
-            Kind::Ptx
-        );
-        assert_eq!(
             inspect(b".version 7.0\n.target sm_70\n\0\0garbage").expect("PTX"),
             Kind::Ptx
         );
@@ -113,30 +51,21 @@ mod tests {
         let mut fat = vec![0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0, 8, 0, 0, 0, 0, 0, 0, 0];
         fat.extend_from_slice(&[0; 8]);
         assert_eq!(inspect(&fat).expect("fatbin"), Kind::Fatbin);
+        assert!(inspect(&fat[..20]).is_err());
     }
 
     #[test]
     fn garbage_is_named_for_what_it_looks_like() {
-        check_refusals(why, 190);
-        for (image, word) in [
-            (&b"__CLANG_OFFLOAD_BUNDLE__\x01"[..], "AMD"),
+        let others: &[(&[u8], &str)] = &[
+            (b"__CLANG_OFFLOAD_BUNDLE__\x01", "AMD"),
             (b"// .version 7.0 .target sm_70\n", "no .version"),
             (b"/* .version 7.0 */ .target", "no .version"),
-            (&0x4662_43B1u32.to_le_bytes(), "wrapper"),
-        ] {
+            (&[0xB1, 0x43, 0x62, 0x46], "wrapper"),
+            (&elf_file(62, 4), "x86-64"),
+        ];
+        for (image, word) in GARBAGE.iter().chain(others) {
             let text = why(image);
             assert!(text.contains(word), "{word:?} is not in {text:?}");
         }
-    }
-
-    #[test]
-    fn every_cut_of_a_fatbin_is_refused() {
-        let mut fat = vec![0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0, 100, 0, 0, 0, 0, 0, 0, 0];
-        fat.resize(116, 1);
-        for n in 4..fat.len() {
-            assert!(inspect(&fat[..n]).is_err(), "{n} bytes");
-        }
-        fat[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert!(why(&fat).contains("cut short"));
     }
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::backend::cache::{self, Key};
 use crate::backend::{
     Addr, Args, Arrange, Backend, Callback, Code, CompileOptions, DeviceInfo, Error, EventState, Fence,
     FunctionInfo, NativeHandle, NewStream, Patience, Place, PointerFacts, RawEvent, RawFunction, RawModule,
@@ -406,8 +407,14 @@ impl Backend for CudaBackend {
             .get_or_init(|| Nvrtc::load(self.driver_version))
             .as_ref()
             .map_err(Clone::clone)?;
-        let compiled = compiler.compile(source, device.arch(), options)?;
-        module::load(device, &compiled.image, compiled.names)
+        let target = &compiler.key(device.arch());
+        let key = Key {
+            source,
+            options,
+            target,
+        };
+        let compiled = cache::compiled(&key, || compiler.compile(source, device.arch(), options))?;
+        module::load(device, &compiled.image, compiled.names.clone())
     }
 
     fn module_destroy(&self, device: u32, module: RawModule) {

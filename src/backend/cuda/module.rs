@@ -20,7 +20,7 @@ use super::device::Device;
 use super::image::{inspect, Kind};
 use super::stream::{context_for, native};
 use crate::backend::common::Names;
-use crate::backend::image::text_of;
+use crate::backend::image::text_part;
 use crate::backend::{
     Addr, Args, Code, Error, FunctionInfo, RawFunction, RawModule, RawStream, Result, Shape, Status,
 };
@@ -72,7 +72,7 @@ pub(super) fn load(device: &Device, image: &[u8], names: Vec<(String, String)>) 
     let ended: Vec<u8>;
     let start = match kind {
         Kind::Ptx => {
-            ended = [text_of(image), b"\0"].concat();
+            ended = [text_part(image), b"\0"].concat();
             ended.as_ptr()
         }
         Kind::Cubin | Kind::Fatbin => image.as_ptr(),

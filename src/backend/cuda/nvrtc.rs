@@ -5,6 +5,7 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 
 use super::api::table;
+use crate::backend::cache::Compiled;
 use crate::backend::dynamic::{file_of, open_library, symbol};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 
@@ -41,15 +42,6 @@ pub(super) struct Nvrtc {
     architectures: Vec<u32>,
     version: (i32, i32),
     path: String,
-}
-
-/// What a compilation gave.
-#[derive(Debug)]
-pub(super) struct Compiled {
-    /// Machine code, or PTX with its NUL.
-    pub(super) image: Vec<u8>,
-    /// Name expressions and the symbols they became.
-    pub(super) names: Vec<(String, String)>,
 }
 
 /// A source may say `#include <hip/hip_runtime.h>`: what that brings is built in here or has another spelling.
@@ -201,6 +193,16 @@ impl Nvrtc {
             Some(older) => (format!("--gpu-architecture=compute_{older}"), false),
             None => (format!("--gpu-architecture=compute_{number}"), false),
         }
+    }
+
+    /// What it compiles for, as a part of a cache's key.
+    pub(super) fn key(&self, arch: &str) -> String {
+        let (major, minor) = self.version;
+        format!(
+            "cuda {} {arch} {major}.{minor} {}",
+            env!("CARGO_PKG_VERSION"),
+            self.path
+        )
     }
 
     /// Compiles `source` for devices of `arch`.

@@ -23,15 +23,13 @@ use crate::backend::{DeviceInfo, Error, Priority, Result, Status};
 pub(super) struct Device {
     pub(super) api: &'static Api,
     pub(super) ordinal: u32,
-    /// What the runtime told without the device being touched. The priority range is added by `open`.
+    /// What the runtime told without the device being touched.
     info: DeviceInfo,
     /// The device has been opened.
     open: AtomicBool,
     opening: Mutex<()>,
     /// Our own pool; NULL where the device has none.
     pool: AtomicPtr<c_void>,
-    least: AtomicI32,
-    greatest: AtomicI32,
     /// Streams can wait for a number in memory.
     pub(super) waits_for_values: bool,
     /// The first code that said that the device is gone; 0 while it is well. Callbacks still queued look at it.
@@ -109,8 +107,6 @@ impl Device {
             open: AtomicBool::new(false),
             opening: Mutex::new(()),
             pool: AtomicPtr::new(null_mut()),
-            least: AtomicI32::new(0),
-            greatest: AtomicI32::new(0),
             waits_for_values: attribute(api, ordinal, hipDeviceAttributeCanUseStreamWaitValue) == Some(1),
             lost: Arc::default(),
             wait_events: SegQueue::new(),
@@ -120,8 +116,6 @@ impl Device {
 
     pub(super) fn info(&self) -> DeviceInfo {
         DeviceInfo {
-            priority_least: self.least.load(Ordering::Acquire),
-            priority_greatest: self.greatest.load(Ordering::Acquire),
             memory_pools: self.info.memory_pools && (!self.is_open() || !self.pool().is_null()),
             ..self.info.clone()
         }
@@ -151,10 +145,7 @@ impl Device {
     /// The vendor's number for one of our priorities. NORMAL is what every other stream of the process has
     /// that names no priority (0), so that our streams and a framework's are equals by default.
     pub(super) fn native_priority(&self, priority: Priority) -> i32 {
-        let (least, greatest) = (
-            self.least.load(Ordering::Acquire),
-            self.greatest.load(Ordering::Acquire),
-        );
+        let (least, greatest) = (self.info.priority_least, self.info.priority_greatest);
         match priority {
             Priority::Normal => 0.clamp(greatest.min(least), least.max(greatest)),
             Priority::Low => least,
@@ -162,7 +153,7 @@ impl Device {
         }
     }
 
-    /// Makes the pool and asks for the priorities, once.
+    /// Makes the pool, once.
     #[inline]
     pub(super) fn open(&self) -> Result<()> {
         if self.is_open() {
@@ -179,17 +170,6 @@ impl Device {
         }
         let _relaxed = Relaxed::enter(self.api);
         let _current = self.set_current()?;
-        let (mut least, mut greatest) = (0, 0);
-        // SAFETY: both are writable; the device is current.
-        let answer = unsafe {
-            call!(
-                self.api,
-                hipDeviceGetStreamPriorityRange(&mut least, &mut greatest)
-            )
-        };
-        self.check(answer, || "cannot ask for the range of stream priorities".into())?;
-        self.least.store(least, Ordering::Release);
-        self.greatest.store(greatest, Ordering::Release);
         if self.info.memory_pools {
             // Without a pool memory is still to be had, so a failure here fails nothing.
             self.pool
@@ -457,6 +437,12 @@ fn describe(api: &Api, ordinal: u32) -> Result<DeviceInfo> {
             &format!("cannot ask for the memory of HIP device {ordinal}"),
         ));
     }
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: both are writable. The range is the runtime's, the same for all devices, and is told without touching one.
+    let answer = unsafe { call!(api, hipDeviceGetStreamPriorityRange(&mut least, &mut greatest)) };
+    if answer.code != hipSuccess {
+        return Err(api.failure(answer, "cannot ask for the range of stream priorities"));
+    }
     let mut pci = [0u8; 32];
     // SAFETY: the buffer has the size that is passed. A device without an address leaves it empty.
     let code = unsafe { (api.hipDeviceGetPCIBusId)(pci.as_mut_ptr().cast(), 32, device) };
@@ -493,8 +479,8 @@ fn describe(api: &Api, ordinal: u32) -> Result<DeviceInfo> {
             positive(hipDeviceAttributeMaxGridDimZ),
         ],
         max_shared_per_block: positive(hipDeviceAttributeMaxSharedMemoryPerBlock).into(),
-        priority_least: 0,
-        priority_greatest: 0,
+        priority_least: least,
+        priority_greatest: greatest,
         hardware_queues: hardware_queues(std::env::var("GPU_MAX_HW_QUEUES").ok().as_deref()),
         memory_pools: attribute(api, ordinal, hipDeviceAttributeMemoryPoolsSupported) == Some(1)
             && api.hipMemPoolCreate.is_some(),

@@ -1,27 +1,15 @@
 //! Looking at an image before the runtime sees it: the runtime gets no length and would read past the end.
 
-use crate::backend::image::{check_elf, le, nonsense, refuse, refuse_others, Wanted};
+use crate::backend::image::{le, look, refuse, Elf, Looks};
 use crate::backend::Result;
 
-const WANTED: Wanted = Wanted {
-    forms: "code object or offload bundle",
-    elf: "code object",
-    machine: 224,
-    devices: "AMD GPUs",
-    text: "",
-};
+const ELF_MACHINE_AMD: u16 = 224;
 const BUNDLE_MAGIC: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const COMPRESSED_MAGIC: &[u8] = b"CCOB";
 const WRAPPER_MAGIC: u32 = 0x4849_5046;
 
 /// Refuses what no AMD GPU can load, or what is not whole.
 pub(super) fn inspect(image: &[u8]) -> Result<()> {
-    if image.starts_with(b"\x7fELF") {
-        return check_elf(image, &WANTED);
-    }
-    if image.starts_with(BUNDLE_MAGIC) {
-        return bundle(image);
-    }
     if image.starts_with(COMPRESSED_MAGIC) {
         return compressed(image);
     }
@@ -30,8 +18,11 @@ pub(super) fn inspect(image: &[u8]) -> Result<()> {
             "the image is a fat binary's wrapper, which holds pointers; give the bundle that its third field points to",
         ));
     }
-    refuse_others(image, &WANTED)?;
-    Err(nonsense(image, &WANTED))
+    match look(image) {
+        Looks::Elf => Elf::check(image, ELF_MACHINE_AMD, "a code object", "AMD GPUs").map(|_| ()),
+        Looks::Bundle => bundle(image),
+        other => Err(other.refuse("code objects or offload bundles")),
+    }
 }
 
 /// Every entry of a bundle must lie inside it.
@@ -85,7 +76,7 @@ fn compressed(image: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::image::tests::{check_refusals, elf_file};
+    use crate::backend::image::tests::{elf_file, GARBAGE};
     use crate::backend::Status;
 
     fn why(image: &[u8]) -> String {
@@ -115,14 +106,15 @@ mod tests {
 
     #[test]
     fn garbage_is_named_for_what_it_looks_like() {
-        check_refusals(why, 224);
-        for (image, word) in [
-            (&WRAPPER_MAGIC.to_le_bytes()[..], "wrapper"),
-            (b"\x50\xED\x55\xBA", "CUDA"),
+        let others: &[(&[u8], &str)] = &[
+            (&WRAPPER_MAGIC.to_le_bytes(), "wrapper"),
+            (b"\x50\xED\x55\xBA", "NVIDIA"),
             (b"CCOB\x09\0", "version 9"),
             (b"CCOB\x02\0\x01\0\xff\0\0\0", "cut short"),
             (b"CCOB", "cut short"),
-        ] {
+            (&elf_file(62, 4), "x86-64"),
+        ];
+        for (image, word) in GARBAGE.iter().chain(others) {
             let text = why(image);
             assert!(text.contains(word), "{word:?} is not in {text:?}");
         }

@@ -245,7 +245,7 @@ pub(super) fn launch(
     if answer.code == hipSuccess {
         return Ok(());
     }
-    Err(refused(device, function, shape, answer))
+    Err(refused(device, function, shape, args, answer))
 }
 
 #[cold]
@@ -261,7 +261,7 @@ fn too_much_shared(device: &Device, function: &Function, bytes: u64) -> Error {
 
 /// The device is current.
 #[cold]
-fn refused(device: &Device, function: &Function, shape: &Shape, answer: Answer) -> Error {
+fn refused(device: &Device, function: &Function, shape: &Shape, args: Args<'_>, answer: Answer) -> Error {
     let what = format!(
         "cannot launch the kernel {:?} with {:?} blocks of {:?} threads and {} bytes of dynamic shared memory",
         function.name, shape.grid, shape.block, shape.shared_bytes
@@ -289,6 +289,14 @@ fn refused(device: &Device, function: &Function, shape: &Shape, answer: Answer) 
     }
     let status = match status_of(answer.code) {
         status @ (Status::Capturing | Status::OutOfMemory) => status,
+        // The shape was held against the limits before: what is left is the arguments.
+        Status::InvalidArgument => {
+            text.push_str(match args.is_null() {
+                true => "; the array of arguments is NULL",
+                false => "; an entry of the array of arguments may be NULL",
+            });
+            Status::InvalidArgument
+        }
         _ => Status::LaunchFailed,
     };
     Error::new(status, text).native(device.api.native(answer))

@@ -11,6 +11,7 @@ use super::api::{places, Api};
 #[allow(clippy::wildcard_imports)]
 use super::ffi::*;
 use super::targets::Comgr;
+use crate::backend::cache::Compiled;
 use crate::backend::dynamic::{self, file_of, mapped_files, open_library, open_mapped, symbol};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 
@@ -33,15 +34,6 @@ pub(super) struct Compiler {
     targets: Option<Comgr>,
     version: (i32, i32),
     path: String,
-}
-
-/// What a compilation gave.
-#[derive(Debug)]
-pub(super) struct Compiled {
-    /// A code object.
-    pub(super) image: Vec<u8>,
-    /// Name expressions and the symbols they became.
-    pub(super) names: Vec<(String, String)>,
 }
 
 /// The compiler of ROCm 5.2 crashes when two threads use it (seen).
@@ -134,6 +126,16 @@ impl Compiler {
                 self.version.0, self.version.1, self.path
             ),
         ))
+    }
+
+    /// What it compiles for, as a part of a cache's key.
+    pub(super) fn key(&self, arch: &str) -> String {
+        let (major, minor) = self.version;
+        format!(
+            "hip {} {arch} {major}.{minor} {}",
+            env!("CARGO_PKG_VERSION"),
+            self.path
+        )
     }
 
     /// Compiles `source` for devices of `arch`.

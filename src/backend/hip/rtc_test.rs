@@ -3,7 +3,8 @@
 
 use super::api::Api;
 use super::image::inspect;
-use super::rtc::{Compiled, Compiler};
+use super::rtc::Compiler;
+use crate::backend::cache::Compiled;
 use crate::backend::image::le;
 use crate::backend::{CompileOptions, Status};
 

@@ -93,7 +93,7 @@ pub(super) fn import(device: &Device, native: NativeHandle) -> Result<NewStream>
     if let Some(owner) = owner(device, value)? {
         if owner != device.ordinal as c_int {
             return Err(Error::new(
-                Status::InvalidDevice,
+                Status::InvalidArgument,
                 format!(
                     "the stream {value:#x} belongs to HIP device {owner}, not to device {}",
                     device.ordinal

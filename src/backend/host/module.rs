@@ -2,16 +2,29 @@
 
 use super::source;
 use super::threads::RUNTIME;
+use crate::backend::cache::{Key, Memory};
+use crate::backend::image::{self, Elf, Looks};
 use crate::backend::{
     Addr, CompileOptions, Error, HostKernel, HostKernelFn, RawFunction, RawModule, Result, Status,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
-const SYMBOL: &[u8] = b"taskgpu_host_image\0";
+/// What ELF calls the processors of this machine.
+const MACHINE: u16 = match () {
+    () if cfg!(target_arch = "x86_64") => 62,
+    () if cfg!(target_arch = "aarch64") => 183,
+    () if cfg!(target_arch = "riscv64") => 243,
+    () => 0,
+};
+const SHARED_OBJECT: u64 = 3;
+/// The table of a module.
+const SYMBOL: &str = "taskgpu_host_image";
 const VERSION: u32 = 1;
 
 /// A kernel of an image. `tgpu_host_entry`.
@@ -84,9 +97,38 @@ pub(super) fn load(image: &[u8]) -> Result<RawModule> {
     Object::load(image).map(|object| publish(Arc::new(object)))
 }
 
-/// Compiles source and loads what it became.
+/// Source as it was compiled, for all host devices.
+struct Built {
+    made: source::Made,
+    object: Arc<Object>,
+    /// No module has been made of the object yet.
+    unused: AtomicBool,
+}
+
+/// Compiles source, unless that was done before, and loads what it became.
 pub(super) fn compile(source: &str, options: &CompileOptions) -> Result<RawModule> {
-    load(&source::build(source, options)?)
+    static BUILT: Lazy<Memory<Built>> = Lazy::new(Memory::new);
+    let key = Key {
+        source,
+        options,
+        // There is one compiler and one kind of processor in a process.
+        target: "",
+    };
+    let built = BUILT.get(
+        &key,
+        |built| built.made.is_fresh(),
+        || {
+            let made = source::make(source, options)?;
+            let object = Arc::new(Object::load(&made.image)?);
+            let unused = AtomicBool::new(true);
+            Ok(Built { made, object, unused })
+        },
+    )?;
+    // Modules do not see each other's variables.
+    if built.object.variables.is_empty() || built.unused.swap(false, Ordering::Relaxed) {
+        return Ok(publish(built.object.clone()));
+    }
+    load(&built.made.image)
 }
 
 pub(super) fn destroy(raw: RawModule) {
@@ -132,16 +174,16 @@ fn missing<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a String>) 
 
 impl Object {
     fn load(image: &[u8]) -> Result<Object> {
-        let refuse =
-            |why: String| Error::new(Status::InvalidImage, format!("the image cannot be loaded: {why}"));
+        check(image)?;
+        let refuse = |why: String| image::refuse(format!("the image cannot be loaded: {why}"));
         let file = in_memory(image).map_err(|e| refuse(e.to_string()))?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = path_of(&file);
         // SAFETY: whoever hands over an image vouches for what its initialisers do; ours have none.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|e| refuse(e.to_string()))?;
         // SAFETY: the symbol is the table that its name stands for.
-        let table = unsafe { library.get::<*const Image>(SYMBOL) }
-            .map_err(|_| refuse("it is a shared object without the symbol taskgpu_host_image".into()))?;
+        let table =
+            unsafe { library.get::<*const Image>(SYMBOL.as_bytes()) }.map_err(|e| refuse(e.to_string()))?;
         // SAFETY: as above; it is constant for as long as the library is loaded.
         let table = unsafe { &**table };
         if table.version != VERSION {
@@ -181,6 +223,38 @@ impl Object {
     }
 }
 
+/// Says why an image is no module of this machine, before the loader runs anything of it.
+fn check(image: &[u8]) -> Result<()> {
+    let wanted = "shared objects with the symbol taskgpu_host_image";
+    match image::look(image) {
+        Looks::Elf => {}
+        other => return Err(other.refuse(wanted)),
+    }
+    let elf = Elf::check(image, MACHINE, "a shared object", "this machine")?;
+    match elf.kind() {
+        SHARED_OBJECT if elf.exports(SYMBOL) => Ok(()),
+        SHARED_OBJECT => Err(image::refuse(format!(
+            "the image is a shared object without the symbol {SYMBOL}; host devices load {wanted}"
+        ))),
+        1 => Err(image::refuse(
+            "the image is an object file; link it into a shared object (cc -shared)",
+        )),
+        kind => Err(image::refuse(format!(
+            "the image is an ELF file of type {kind}; host devices load {wanted}"
+        ))),
+    }
+}
+
+/// A path of the file that has never been given before: the loader takes an equal path for the same library, and the
+/// number of a descriptor comes back.
+fn path_of(file: &OwnedFd) -> String {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    let count = OPENED.fetch_add(1, Ordering::Relaxed);
+    // Slashes and dots make no difference to the system: here they spell the count in binary.
+    let digits = (0..64 - count.leading_zeros()).map(|bit| if count >> bit & 1 == 0 { "/" } else { "/." });
+    format!("/proc/self/fd{}/{}", digits.collect::<String>(), file.as_raw_fd())
+}
+
 /// A file that is in memory only.
 fn in_memory(contents: &[u8]) -> std::io::Result<OwnedFd> {
     use std::io::Write;
@@ -193,4 +267,55 @@ fn in_memory(contents: &[u8]) -> std::io::Result<OwnedFd> {
     let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.write_all(contents)?;
     Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::image::tests::{elf_file, GARBAGE};
+
+    fn why(image: &[u8]) -> String {
+        let e = load(image).expect_err("an image that is none");
+        assert_eq!(e.status(), Status::InvalidImage);
+        e.to_string()
+    }
+
+    #[test]
+    fn garbage_is_named_for_what_it_looks_like() {
+        let others: &[(&[u8], &str)] = &[
+            (b"__CLANG_OFFLOAD_BUNDLE__\x01", "AMD"),
+            (b".version 7.0\n.target sm_70\n", "PTX"),
+            (&[0x50, 0xED, 0x55, 0xBA, 1, 0], "fatbin"),
+            (&elf_file(190, 4), "CUDA"),
+            (&elf_file(MACHINE, 4), "type 0"),
+            (&elf_file(MACHINE, 4)[..100], "cut short"),
+        ];
+        for (image, word) in GARBAGE.iter().chain(others) {
+            let text = why(image);
+            assert!(text.contains(word), "{word:?} is not in {text:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_has_a_table_is_loaded() {
+        let image = source::make("extern \"C\" __global__ void k() {}", &CompileOptions::default())
+            .expect("it compiles")
+            .image;
+        let module = load(&image).expect("it loads");
+        assert!(function(module, "k").is_ok());
+        let text = function(module, "other").expect_err("there is none").to_string();
+        assert!(text.contains("other") && text.contains("it has k"), "{text}");
+        destroy(module);
+        // The same file without the name of its table.
+        let at = image
+            .windows(SYMBOL.len())
+            .position(|w| w == SYMBOL.as_bytes())
+            .expect("the name is there");
+        let mut other = image.clone();
+        other[at] = b'T';
+        assert!(why(&other).contains("without the symbol"));
+        for n in [64, image.len() / 2, image.len() - 1] {
+            assert!(why(&image[..n]).contains("cut short"), "{n} bytes");
+        }
+    }
 }

@@ -1447,9 +1447,11 @@ fn what_host_devices_are_and_are_not() {
     b.enable_peer(0, 1).unwrap();
     assert_eq!(b.enable_peer(1, 1).unwrap_err().status(), Status::InvalidArgument);
     assert_eq!(b.enable_peer(1, 9).unwrap_err().status(), Status::InvalidDevice);
-    assert_eq!(b.module_load(0, &[]).unwrap_err().status(), Status::NotSupported);
-    let error = b.module_compile(0, "", &CompileOptions::default()).unwrap_err();
-    assert_eq!(error.status(), Status::NotSupported);
+    assert_eq!(b.module_load(0, &[]).unwrap_err().status(), Status::InvalidImage);
+    let error = b
+        .module_compile(0, "#error no", &CompileOptions::default())
+        .unwrap_err();
+    assert_eq!(error.status(), Status::CompileFailed);
     let k = kernel(&[], |_, _| {});
     assert_eq!(
         b.function_info(0, Code::Host(&k)).unwrap().max_threads_per_block,

@@ -95,6 +95,7 @@ entries! {
             captured = false;
             runtime().backend.event_record(event.device.ordinal, event.raw, stream.raw)
         })?;
+        stream.set_unmarked(false);
         event.captured.store(captured, Ordering::Release);
         event.recorded.store(true, Ordering::Release);
         Ok(())

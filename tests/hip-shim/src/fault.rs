@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::entry::Hip;
-use crate::ffi::{hipError_t, hipStreamCallback_t, hipStream_t, hipSuccess};
+use crate::ffi::{hipStreamCallback_t, hipStream_t, hipSuccess};
 use crate::runtime::answer;
 use crate::script::Form;
 
@@ -39,7 +39,8 @@ struct Waiting {
 unsafe impl Send for Waiting {}
 
 impl Queued {
-    fn call(&self, code: hipError_t) {
+    /// The code is success in any case, as the vendor's is.
+    fn call(&self) {
         let waiting = self.0.lock().take();
         if let Some(Waiting {
             function,
@@ -48,7 +49,7 @@ impl Queued {
         }) = waiting
         {
             // SAFETY: the caller of hipStreamAddCallback vouches for it; it is called once.
-            unsafe { function(stream, code, data) };
+            unsafe { function(stream, hipSuccess, data) };
         }
     }
 }
@@ -76,7 +77,7 @@ impl Failure {
         let waiting = std::mem::take(&mut *self.callbacks.lock());
         if !silent {
             // On a thread of their own: they may wait for what the calling one does next.
-            std::thread::spawn(move || waiting.iter().for_each(|queued| queued.call(code)));
+            std::thread::spawn(move || waiting.iter().for_each(|queued| queued.call()));
         }
     }
 
@@ -99,10 +100,10 @@ impl Failure {
         }
         all.push(Arc::clone(&queued));
         let ours = Arc::clone(&queued);
-        let call = move || match self.check() {
-            Err(_) if self.silent.load(Ordering::Acquire) => {}
-            Err(code) => ours.call(code),
-            Ok(()) => ours.call(hipSuccess),
+        let call = move || {
+            if !(self.has_failed() && self.silent.load(Ordering::Acquire)) {
+                ours.call();
+            }
         };
         (queued, call)
     }

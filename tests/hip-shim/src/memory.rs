@@ -283,9 +283,10 @@ entries! {
             return Err(hipErrorInvalidMemcpyDirection);
         }
         let (to_place, from_place) = (place(to), place(from));
-        let claims = |claim: bool, place: Place| !claim || matches!(place, Place::Device(_));
-        if !claims(matches!(kind, hipMemcpyHostToDevice | hipMemcpyDeviceToDevice), to_place)
-            || !claims(matches!(kind, hipMemcpyDeviceToHost | hipMemcpyDeviceToDevice), from_place)
+        // Memory that the runtime knows may be called a device's, pinned memory too.
+        let claimed = |claim: bool, address| !claim || block_of(address).is_some();
+        if !claimed(matches!(kind, hipMemcpyHostToDevice | hipMemcpyDeviceToDevice), to)
+            || !claimed(matches!(kind, hipMemcpyDeviceToHost | hipMemcpyDeviceToDevice), from)
         {
             return Err(hipErrorInvalidValue);
         }

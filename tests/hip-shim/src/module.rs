@@ -288,6 +288,7 @@ entries! {
             Some(form) => backend.stream_callback(ordinal, stream.raw, Box::new(move |_| device.failure.strike(form))),
             None => backend.launch(ordinal, stream.raw, function.code(), &shape, arguments),
         })?;
+        stream.set_unmarked(true);
         if let Some(module) = function.module.upgrade() {
             module.launched(&stream);
         }

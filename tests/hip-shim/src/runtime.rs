@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
 use taskgpu::backend::{self, os, Backend, Error, HostSettings, Status};
@@ -75,6 +76,7 @@ fn start() -> Runtime {
             )
         })
         .collect();
+    HOME.store(std::process::id(), Ordering::Relaxed);
     os::at_exit(shut_down);
     Runtime {
         backend,
@@ -106,10 +108,15 @@ fn wrong(variable: &str, why: &str) -> ! {
     std::process::abort()
 }
 
+/// The process that the runtime was brought up in. The threads stay with it when it forks.
+static HOME: AtomicU32 = AtomicU32::new(0);
+
 /// At the end of the process the runtime goes down before the program's own memory does: what runs is stopped, and calls
 /// answer that.
 extern "C" fn shut_down() {
-    backend::park_for_exit();
+    if HOME.load(Ordering::Relaxed) == std::process::id() {
+        backend::park_for_exit();
+    }
 }
 
 /// The code for a failure of the backend below.

@@ -37,8 +37,8 @@ pub struct Stream {
     pub seen: AtomicU64,
     /// It has work that the legacy stream has not waited for.
     pub unseen: AtomicBool,
-    /// It has work that no marker is behind.
-    worked: AtomicBool,
+    /// Kernels were launched on it, and nothing behind them tells the host when they are done.
+    unmarked: AtomicBool,
     mark: OnceLock<Hip<RawEvent>>,
     marker: OnceLock<Hip<RawEvent>>,
 }
@@ -60,7 +60,7 @@ impl Stream {
             capture: Mutex::default(),
             seen: AtomicU64::new(0),
             unseen: AtomicBool::new(false),
-            worked: AtomicBool::new(false),
+            unmarked: AtomicBool::new(false),
             mark: OnceLock::new(),
             marker: OnceLock::new(),
         });
@@ -100,12 +100,17 @@ impl Stream {
         if capture::takes(self)? {
             return Ok(());
         }
-        self.worked.store(true, Ordering::Relaxed);
         order::around(self, operation)
+    }
+
+    /// Says that a kernel was launched, or that something behind the last one tells when it is done.
+    pub fn set_unmarked(&self, unmarked: bool) {
+        self.unmarked.store(unmarked, Ordering::Relaxed);
     }
 
     /// Waits for what is queued now.
     pub fn wait(&self) -> Hip<()> {
+        self.set_unmarked(false);
         let backend = runtime().backend;
         let mut fence = answer(backend.fence(self.device.ordinal, self.raw))?;
         let waited = fault::wait(self.device, |slice| backend.fence_block(&mut fence, Some(slice)));
@@ -113,20 +118,20 @@ impl Stream {
         waited
     }
 
-    /// Whether everything has finished. Puts a marker behind work that has none yet, as the vendor does.
+    /// Whether everything has finished. Puts a marker behind kernels that have nothing behind them, as the vendor does.
     fn idle(&self) -> Hip<bool> {
         self.device.failure.check()?;
-        let backend = runtime().backend;
-        let marker = (*self.event(&self.marker))?;
-        if self.worked.swap(false, Ordering::Relaxed) || self.is_legacy {
+        let (backend, ordinal) = (runtime().backend, self.device.ordinal);
+        let idle = if self.unmarked.swap(false, Ordering::Relaxed) || self.is_legacy {
+            let marker = (*self.event(&self.marker))?;
             MARKERS.up();
-            order::around(self, || {
-                backend.event_record(self.device.ordinal, marker, self.raw)
-            })?;
-        }
-        let state = answer(backend.event_state(self.device.ordinal, marker))?;
+            order::around(self, || backend.event_record(ordinal, marker, self.raw))?;
+            answer(backend.event_state(ordinal, marker))? == EventState::Done
+        } else {
+            answer(backend.stream_idle(ordinal, self.raw))?
+        };
         self.device.failure.check()?;
-        Ok(state == EventState::Done)
+        Ok(idle)
     }
 }
 
@@ -241,7 +246,7 @@ entries! {
         stream.queue(|| runtime().backend.stream_wait_event(stream.device.ordinal, stream.raw, event.raw))
     }
 
-    /// Called with the device's code if it fails.
+    /// Called once, also if the device fails, and told of success in any case.
     fn hipStreamAddCallback(call, handle: hipStream_t, function: hipStreamCallback_t, data: *mut c_void, flags: c_uint) {
         let stream = find(handle)?;
         if flags != 0 {

@@ -199,6 +199,7 @@ end
 @call tgpu_device_info_get(d::tgpu_device, out::Ptr{tgpu_device_info})::tgpu_status
 @call tgpu_device_memory(d::tgpu_device, free_bytes::Ptr{UInt64}, total_bytes::Ptr{UInt64})::tgpu_status
 @call tgpu_device_synchronize()::tgpu_status
+@call tgpu_device_signal_fd(fd::Cint)::tgpu_status
 @call tgpu_device_can_access_peer(d::tgpu_device, peer::tgpu_device, out::Ptr{Int32})::tgpu_status
 @call tgpu_device_enable_peer(d::tgpu_device, peer::tgpu_device)::tgpu_status
 @call tgpu_device_native(d::tgpu_device, out::Ptr{UInt64})::tgpu_status

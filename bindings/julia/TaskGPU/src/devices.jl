@@ -82,10 +82,11 @@ end
     device_synchronize()
 
 Waits until everything on the calling task's current device is done, the streams of other tasks and of other libraries
-included. To wait for one's own work, [`synchronize`](@ref) is cheaper and holds nobody up.
+included. Other Julia tasks run meanwhile, but for what only other libraries have queued: that is waited for inside the
+vendor's runtime. To wait for one's own work, [`synchronize`](@ref) is cheaper.
 """
 function device_synchronize()
-    synchronize()
-    API.tgpu_device_synchronize()
+    wait_for_signal(descriptor -> API.tgpu_device_signal_fd(Base.cconvert(Cint, descriptor)))
+    API.tgpu_device_synchronize() # for the work of other libraries, and for an error
     return
 end

@@ -64,6 +64,15 @@ Waits until `done()` is true. `signal(descriptor)` asks the library to write to 
 """
 function wait_until(done, signal)
     poll(done) && return
+    wait_for_signal(signal)
+    # What was waited for is over, and asking throws if it failed. The answer may still be no: the stream may have newer
+    # work, or not have got beyond the writing itself.
+    done()
+    return
+end
+
+"Waits until the library has written to the descriptor that `signal` gets."
+function wait_for_signal(signal)
     waiter = take_waiter()
     unused = false
     try
@@ -77,8 +86,5 @@ function wait_until(done, signal)
         # After an exception the library will still write to it one day.
         unused ? give_back(waiter) : close(waiter)
     end
-    # What was waited for is over, and asking throws if it failed. The answer may still be no: the stream may have newer
-    # work, or not have got beyond the writing itself.
-    done()
     return
 end

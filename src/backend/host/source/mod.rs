@@ -4,9 +4,13 @@
 //! `prelude.h`, which has what HIP C++ brings.
 
 mod compiler;
+mod regions;
 mod rewrite;
 mod scan;
+#[cfg(test)]
+mod tests;
 
+use crate::backend::cache::{self, Key};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 use compiler::{compiler, Compiler, Folder, Run};
 use rewrite::{quoted, rewrite, Way};
@@ -63,8 +67,107 @@ const CODE: &[&str] = &["-shared", "-fvisibility=hidden", "-w", "-Wl,--as-needed
 /// Options that make something else than a module.
 const NOT_FOR_MODULES: &[&str] = &["-c", "-S", "-E", "-o", "-M", "-MM", "-fsyntax-only"];
 
-/// Compiles source into an image.
-pub(super) fn build(source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+/// What source became.
+#[derive(Debug)]
+pub(super) struct Made {
+    /// A shared object.
+    pub(super) image: Vec<u8>,
+    /// The caller's own files that the source has read.
+    files: Vec<File>,
+}
+
+/// A file as it was.
+#[derive(Debug, PartialEq, Eq)]
+struct File {
+    path: String,
+    /// Its size and when it was written.
+    state: String,
+}
+
+impl File {
+    fn now(path: &str) -> File {
+        use std::os::unix::fs::MetadataExt;
+        let state = match std::fs::metadata(path) {
+            Ok(m) => format!("{} {}.{:09}", m.size(), m.mtime(), m.mtime_nsec()),
+            Err(_) => String::new(),
+        };
+        File {
+            path: path.to_owned(),
+            state,
+        }
+    }
+}
+
+impl Made {
+    /// Whether the same source would become the same today.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.files.iter().all(|file| *file == File::now(&file.path))
+    }
+
+    fn pack(&self) -> Vec<u8> {
+        let files = self
+            .files
+            .iter()
+            .flat_map(|file| [file.path.as_bytes(), file.state.as_bytes()]);
+        let parts: Vec<&[u8]> = std::iter::once(self.image.as_slice()).chain(files).collect();
+        cache::pack(&parts)
+    }
+
+    fn unpack(bytes: &[u8]) -> Option<Made> {
+        let parts = cache::unpack(bytes)?;
+        let (image, files) = parts.split_first()?;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let file = |pair: &[&[u8]]| {
+            Some(File {
+                path: text(pair[0])?,
+                state: text(pair[1])?,
+            })
+        };
+        Some(Made {
+            image: image.to_vec(),
+            files: files.chunks_exact(2).map(file).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// Compiles source into an image, or finds what it became before.
+pub(super) fn make(source: &str, options: &CompileOptions) -> Result<Made> {
+    let target = &target(compiler()?);
+    let key = Key {
+        source,
+        options,
+        target,
+    };
+    let before = cache::read(&key).and_then(|bytes| Made::unpack(&bytes));
+    if let Some(made) = before.filter(Made::is_fresh) {
+        return Ok(made);
+    }
+    let (made, _) = build(&[Way::Regions, Way::Fast, Way::Plain], source, options)?;
+    cache::write(&key, &made.pack());
+    Ok(made)
+}
+
+/// What code is made by, and for: a part of a cache's key.
+fn target(compiler: &Compiler) -> String {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mut lines: Vec<&str> = processor
+        .split("\n\n")
+        .next()
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| {
+            ["model name", "flags", "Features", "CPU part", "isa"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        })
+        .collect();
+    let own = format!("{:016x}", cache::hash(PRELUDE.as_bytes(), 0));
+    lines.extend(["host", env!("CARGO_PKG_VERSION"), &own, &compiler.version]);
+    lines.join("\n")
+}
+
+/// Compiles source in the first way that works.
+fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, Way)> {
     let given = translate(&options.options)?;
     let job = Job {
         title: if options.name.is_empty() {
@@ -87,18 +190,23 @@ pub(super) fn build(source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
         // Brackets do not match: the compiler says where.
         return Err(job.failed(&job.compile(&[before, text].concat())?));
     };
-    let mut last = None;
-    for way in [Way::Fast, Way::Plain] {
+    let mut tried = None;
+    for &way in ways {
         let unit = rewrite(text, &source, way, &options.name_expressions)?;
-        let run = job.compile(&[before, &unit].concat())?;
-        if run.success {
-            let made = job.folder.path("module.so");
-            return std::fs::read(&made)
-                .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())));
+        if way == Way::Regions && !unit.regions && ways.len() > 1 {
+            continue;
         }
-        last = Some(run);
+        let run = job.compile(&[before, &unit.text].concat())?;
+        if run.success {
+            let made = Made {
+                image: job.image()?,
+                files: job.files(text),
+            };
+            return Ok((made, way));
+        }
+        tried = Some(run);
     }
-    Err(last.map_or_else(
+    Err(tried.map_or_else(
         || Error::new(Status::Internal, "nothing was compiled"),
         |run| job.failed(&run),
     ))
@@ -165,6 +273,33 @@ impl Job<'_> {
                 format!("{} does not run: {e}", self.compiler.title()),
             )
         })
+    }
+
+    /// The caller's own files that preprocessed text comes from. Those of the system belong to the compiler.
+    fn files(&self, text: &str) -> Vec<File> {
+        let own = self.folder.path("").to_string_lossy().into_owned();
+        let mut paths: Vec<&str> = Vec::new();
+        // # 1 "path" 1: a file begins. A 3 behind it: it is the system's.
+        for line in text.lines().filter_map(|line| line.strip_prefix("# 1 \"")) {
+            if let Some((path, flags)) = line.split_once("\" ") {
+                let flags: Vec<&str> = flags.split(' ').collect();
+                if flags.contains(&"1")
+                    && !flags.contains(&"3")
+                    && !path.starts_with(&own)
+                    && !paths.contains(&path)
+                {
+                    paths.push(path);
+                }
+            }
+        }
+        paths.into_iter().map(File::now).collect()
+    }
+
+    /// The shared object.
+    fn image(&self) -> Result<Vec<u8>> {
+        let made = self.folder.path("module.so");
+        std::fs::read(&made)
+            .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))
     }
 
     /// The compiler's own words.

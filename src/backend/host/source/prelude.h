@@ -167,6 +167,13 @@ template <auto K, int N, class... A> struct kernel<K, void (*)(bounds<N>, A...)>
     }
 };
 
+/* A kernel as it is called for a whole block. */
+template <auto K, int N, class... A> struct kernel<K, void (*)(const indices &, bounds<N>, A...)> {
+    typedef arguments<A...> parameters;
+    typedef bounds<N> limits;
+    TASKGPU_INLINE void whole(const indices &in, A... a) { K(in, bounds<N>(), a...); }
+};
+
 TASKGPU_INLINE indices enter(const block *b, const runtime *r) {
     here = r;
     if (b->shared_bytes) shared = b->shared;
@@ -205,6 +212,40 @@ template <auto K> struct loop : kernel<K> {
         });
     }
 };
+
+/* A kernel with barriers that was cut into loops between them. */
+template <auto K> struct regions : kernel<K> {
+    template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
+        kernel<K>::whole(in, a...);
+    }
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
+        const indices in = enter(b, r);
+        kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
+            if (!is_narrow(in)) return wide(in, a...);
+            if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
+            kernel<K>::whole(in, a...);
+        });
+    }
+};
+/* The threads of one region, and the place of each among its variables. */
+template <class F> TASKGPU_INLINE void for_lanes(const dim3 &n, F f) {
+    if (n.x - 1 >= most || n.y - 1 >= most || n.z - 1 >= most) __builtin_unreachable();
+    size_t row = 0;
+    for (unsigned z = 0; z < n.z; z++)
+        for (unsigned y = 0; y < n.y; y++, row += n.x)
+            for (unsigned x = 0; x < n.x; x++) f(uint3{x, y, z}, row + x);
+}
+template <class T> struct value_ { typedef T type; };
+template <class T> struct value_<const T> { typedef T type; };
+template <class T> struct value_<T &> : value_<T> {};
+template <class T> using value = typename value_<T>::type;
+template <class T> T decayed(T);
+template <class T> TASKGPU_INLINE void assign(T &to, const T &from) { to = from; }
+template <class T, size_t N> TASKGPU_INLINE void assign(T (&to)[N], const T (&from)[N]) {
+    for (size_t i = 0; i < N; i++) assign(to[i], from[i]);
+}
+/* Of all lanes of one variable; they are on the stack of a worker, which has 8 MiB. */
+static constexpr size_t most_bytes = 512 << 10;
 
 /* A kernel with barriers: threads that wait for each other. */
 template <auto K> struct threads : kernel<K> {

@@ -7,13 +7,14 @@
 //!
 //! Nothing here adds or removes a line: the compiler's messages name the user's own.
 
+use super::regions;
 use super::scan::{Function, Kind, Source};
 use crate::backend::{Error, Result, Status};
 use std::collections::HashSet;
 use std::ops::Range;
 
-const INDICES: &[&str] = &["threadIdx", "blockIdx", "blockDim", "gridDim"];
-const BARRIERS: &[&str] = &["__syncthreads"];
+pub(super) const INDICES: &[&str] = &["threadIdx", "blockIdx", "blockDim", "gridDim"];
+pub(super) const BARRIERS: &[&str] = &["__syncthreads"];
 const PARAMETERS: &str =
     "const uint3 threadIdx, const uint3 blockIdx, const dim3 blockDim, const dim3 gridDim";
 const ARGUMENTS: &str = "threadIdx, blockIdx, blockDim, gridDim";
@@ -21,6 +22,8 @@ const ARGUMENTS: &str = "threadIdx, blockIdx, blockDim, gridDim";
 /// How a module is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
+    /// Indices are parameters, and kernels with barriers are cut into loops between them.
+    Regions,
     /// Indices are parameters.
     Fast,
     /// Indices are thread-local variables.
@@ -28,7 +31,7 @@ pub(super) enum Way {
 }
 
 /// Pieces of text to be replaced.
-struct Edits<'a> {
+pub(super) struct Edits<'a> {
     text: &'a str,
     list: Vec<(Range<usize>, String)>,
 }
@@ -45,28 +48,38 @@ impl Edits<'_> {
         self.list.push((at..at, new.into()));
     }
 
-    fn apply(mut self) -> String {
-        self.list.sort_by_key(|(span, _)| (span.start, span.end));
-        let mut out = String::with_capacity(self.text.len() * 2);
-        let mut at = 0;
-        for (span, new) in &self.list {
+    /// A piece of the text as it becomes.
+    pub(super) fn slice(&self, span: Range<usize>) -> String {
+        let inside = |edit: &&(Range<usize>, String)| edit.0.start >= span.start && edit.0.end <= span.end;
+        let mut list: Vec<_> = self.list.iter().filter(inside).collect();
+        list.sort_by_key(|(at, _)| (at.start, at.end));
+        let mut out = String::with_capacity(span.len() * 2);
+        let mut at = span.start;
+        for (edit, new) in list {
             // A piece inside one that is replaced goes with it.
-            if span.start >= at {
-                out.push_str(&self.text[at..span.start]);
+            if edit.start >= at {
+                out.push_str(&self.text[at..edit.start]);
                 out.push_str(new);
-                at = span.end;
+                at = edit.end;
             }
         }
-        out.push_str(&self.text[at..]);
+        out.push_str(&self.text[at..span.end]);
         out
     }
 }
 
+/// A module's C++.
+pub(super) struct Unit {
+    pub(super) text: String,
+    /// Some kernel was cut into regions.
+    pub(super) regions: bool,
+}
+
 /// Makes the module's C++ of user text and what was found in it.
-pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[String]) -> Result<String> {
+pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[String]) -> Result<Unit> {
     let barriers = Reach::of(source, BARRIERS);
     let indices = match way {
-        Way::Fast => Reach::of(source, INDICES).names,
+        Way::Regions | Way::Fast => Reach::of(source, INDICES).names,
         Way::Plain => HashSet::new(),
     };
     let mut edits = Edits {
@@ -81,14 +94,54 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
             }
         }
     }
-    for function in &source.functions {
-        if function.global || indices.contains(function.name.as_str()) {
+    let mut split = HashSet::new();
+    for function in source.functions.iter().filter(|f| f.global) {
+        linkage(source, function, &mut edits);
+        // Of overloaded kernels and instances of templates, all have to be of one form.
+        let alone = source
+            .functions
+            .iter()
+            .filter(|f| f.path == function.path)
+            .count()
+            == 1;
+        if way == Way::Regions && alone && !barriers.elsewhere && barriers.reaches(source, function) {
+            let bounds = launch_bounds(source, function);
+            if let Some((body, block)) =
+                function
+                    .body
+                    .zip(regions::split(source, function, &barriers.names, &edits, &bounds))
+            {
+                edits.replace(
+                    source.span(function.params).end..source.span(source.closing(body)).end,
+                    block,
+                );
+                split.insert(function.path.as_str());
+                continue;
+            }
+        }
+        head(source, function, way, &mut edits);
+    }
+    for function in source.functions.iter().filter(|f| !f.global) {
+        if indices.contains(function.name.as_str()) {
             head(source, function, way, &mut edits);
         }
     }
-    let mut out = edits.apply();
-    out.push_str(&epilogue(source, &barriers, expressions)?);
-    Ok(out)
+    let form = |kernel: &Function| {
+        let waits = |f: &Function| f.path == kernel.path && barriers.reaches(source, f);
+        if split.contains(kernel.path.as_str()) {
+            "regions"
+        } else if barriers.elsewhere || source.functions.iter().any(waits) {
+            "threads"
+        } else {
+            "loop"
+        }
+    };
+    let mut out = edits.slice(0..text.len());
+    out.push_str(&epilogue(source, &form, expressions)?);
+    Ok(Unit {
+        text: out,
+        regions: !split.is_empty(),
+    })
 }
 
 /// What leads to one of some words.
@@ -255,7 +308,7 @@ fn head(source: &Source<'_>, function: &Function, way: Way, edits: &mut Edits<'_
         edits.replace(source.span(open + 1), "");
     }
     let mut list = Vec::new();
-    if way == Way::Fast {
+    if way != Way::Plain {
         list.push(PARAMETERS.to_owned());
     }
     if function.global {
@@ -263,9 +316,12 @@ fn head(source: &Source<'_>, function: &Function, way: Way, edits: &mut Edits<'_
     }
     let comma = if none { "" } else { ", " };
     edits.insert(source.span(open).end, format!("{}{comma}", list.join(", ")));
-    // What is inline is compiled only where it is used: as part of a loop over threads.
+}
+
+/// What is inline is compiled only where it is used: as part of a loop over threads.
+fn linkage(source: &Source<'_>, function: &Function, edits: &mut Edits<'_>) {
     let head = function.head.clone();
-    if function.global && !source.mentions(head.clone(), &["inline", "__inline__", "template"]) {
+    if !function.template && !source.mentions(head.clone(), &["inline", "__inline__"]) {
         if let Some(at) = head.into_iter().find(|&i| source.text(i) == "__global__") {
             edits.insert(source.span(at).end, " inline");
         }
@@ -303,16 +359,15 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// The table that says what the module has.
-fn epilogue(source: &Source<'_>, barriers: &Reach<'_>, expressions: &[String]) -> Result<String> {
+fn epilogue(
+    source: &Source<'_>,
+    form: &dyn Fn(&Function) -> &'static str,
+    expressions: &[String],
+) -> Result<String> {
     let mut entries = String::new();
     let mut variables = String::new();
     let mut entry = |function: &Function, called: &str, name: &str| {
-        let waits = barriers.elsewhere
-            || source
-                .functions
-                .iter()
-                .any(|f| f.path == function.path && barriers.reaches(source, f));
-        let form = if waits { "threads" } else { "loop" };
+        let form = form(function);
         entries.push_str(&format!(
             "\n# 1 {}\ntaskgpu::entry_of<taskgpu::{form}<&{called}>>({}),",
             quoted(&format!("kernel {name}")),

@@ -299,9 +299,18 @@ impl<'a> Source<'a> {
     }
 
     fn declare_variables(&mut self, head: usize, end: usize, path: &str) {
-        if !self.mentions(head..end, &["__device__", "__constant__", "__managed__"])
-            || self.mentions(head..end, &["extern"])
-        {
+        // Only outside of braces: a class may have functions for devices.
+        let mut outside = Vec::new();
+        let mut i = head;
+        while i < end {
+            if self.text(i) == "{" {
+                i = self.closing(i);
+            }
+            outside.push(self.text(i));
+            i += 1;
+        }
+        let on_device = ["__device__", "__constant__", "__managed__"];
+        if !outside.iter().any(|word| on_device.contains(word)) || outside.contains(&"extern") {
             return;
         }
         let mut last = None;
@@ -500,7 +509,7 @@ mod tests {
                 "1'000.5e-3f",
                 "R\"x( \" }{ )x\"",
                 "u8\"s\"",
-                "# 1 \"f\" {",
+                "#pragma p {",
                 "b"
             ]
         );
@@ -543,7 +552,8 @@ mod tests {
     fn device_variables_are_found() {
         let text = "__device__ int counter; __constant__ float c[4 * N] = {1, 2}, *d = nullptr; int host;\n\
                     extern __device__ int elsewhere; namespace n { __device__ std::pair<int, float> p{1, 2}; }\n\
-                    __device__ int f(int x) { return x; } static __device__ unsigned long long a, b;";
+                    __device__ int f(int x) { return x; } static __device__ unsigned long long a, b;\n\
+                    struct S { __device__ S() {} int x; };";
         let source = Source::new(text).expect("its brackets match");
         let names: Vec<&str> = source.variables.iter().map(|v| v.path.as_str()).collect();
         assert_eq!(names, ["counter", "c", "d", "n::p", "a", "b"]);

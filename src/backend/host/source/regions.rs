@@ -1,0 +1,1013 @@
+//! Kernels with barriers, as loops over the threads between one barrier and the next.
+//!
+//! What lies between two barriers becomes a *region*: a loop over the threads of the block, of which compilers make
+//! vector instructions. A variable that is used in more than one region gets a place for each thread (a *lane*), unless
+//! it can be computed again where it is needed, or is the same for all threads.
+//!
+//! This reads statements, and no expressions. Where it is not sure ([`split`] answers `None`), the threads of a block
+//! become coroutines instead; so they do where what it makes does not compile.
+
+use super::rewrite::{Edits, BARRIERS, INDICES};
+use super::scan::{Function, Kind, Source};
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// A statement.
+#[derive(Debug)]
+enum Statement {
+    /// Without a barrier.
+    Plain(Range<usize>),
+    /// Variables that the statements after it can use.
+    Declare(Declaration),
+    /// The same for all threads: types, constants, shared memory.
+    Once(Range<usize>),
+    Barrier(usize),
+    /// What follows has barriers inside.
+    Block(Range<usize>, Vec<Statement>),
+    If {
+        start: usize,
+        constant: bool,
+        condition: Range<usize>,
+        then: Box<Statement>,
+        otherwise: Option<Box<Statement>>,
+    },
+    Loop {
+        range: Range<usize>,
+        first: Option<Box<Statement>>,
+        condition: Range<usize>,
+        step: Range<usize>,
+        body: Box<Statement>,
+        /// The condition stands behind the body.
+        late: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Declaration {
+    range: Range<usize>,
+    specifiers: Range<usize>,
+    variables: Vec<Variable>,
+}
+
+#[derive(Debug)]
+struct Variable {
+    /// Where its name stands.
+    name: usize,
+    declarator: Range<usize>,
+    /// Where its initial value begins, with the `=` or bracket.
+    value: Option<usize>,
+    reference: bool,
+    array: bool,
+}
+
+/// What a region can see.
+#[derive(Clone)]
+enum Seen {
+    /// A name with a lane for each thread, and where the lanes are.
+    Lanes(String, String),
+    /// A name that is computed again, by this declaration. True if all threads compute the same.
+    Again(String, String, bool),
+    /// A name that is the same for all threads.
+    Same(String),
+}
+
+impl Seen {
+    fn name(&self) -> &str {
+        match self {
+            Seen::Lanes(name, _) | Seen::Again(name, _, _) | Seen::Same(name) => name,
+        }
+    }
+}
+
+/// Words of types that need no declaration.
+const TYPES: &[&str] = &[
+    "unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool", "auto", "size_t",
+];
+const QUALIFIERS: &[&str] = &[
+    "const", "volatile", "register", "typename", "struct", "class", "union",
+];
+/// Words that begin a statement which is no declaration.
+const NO_TYPES: &[&str] = &[
+    "return",
+    "break",
+    "continue",
+    "goto",
+    "case",
+    "default",
+    "delete",
+    "throw",
+    "new",
+    "else",
+    "sizeof",
+    "this",
+    "true",
+    "false",
+    "operator",
+    "asm",
+    "__asm__",
+    "static",
+    "extern",
+    "thread_local",
+];
+const ONCE: &[&str] = &[
+    "using",
+    "typedef",
+    "static_assert",
+    "constexpr",
+    "struct",
+    "class",
+    "union",
+    "enum",
+];
+
+/// The parameters and body of a kernel as a function that runs a whole block, or `None` if it has to be left as it is.
+/// `waiting` are functions with barriers of their own.
+pub(super) fn split(
+    source: &Source<'_>,
+    function: &Function,
+    waiting: &HashSet<&str>,
+    edits: &Edits<'_>,
+    bounds: &str,
+) -> Option<String> {
+    let open = function.body?;
+    let body = open + 1..source.closing(open);
+    let mut splitter = Splitter {
+        source,
+        edits,
+        body: body.clone(),
+        lanes: 0,
+    };
+    let forbidden = |at: usize| {
+        let text = source.text(at);
+        waiting.contains(text) || ["goto", "try", "co_await", "co_yield"].contains(&text)
+    };
+    if body.clone().any(forbidden) {
+        return None;
+    }
+    let statements = splitter.statements(body.clone())?;
+    // Whoever returns must not be missed by others at a barrier.
+    let last_barrier = statements.iter().rposition(|s| {
+        !matches!(
+            s,
+            Statement::Plain(_) | Statement::Declare(_) | Statement::Once(_)
+        )
+    })?;
+    let tail = splitter
+        .start(statements.get(last_barrier + 1))
+        .unwrap_or(body.end);
+    if (body.start..tail).any(|at| source.text(at) == "return") {
+        return None;
+    }
+    let parameters = splitter.parameters(function)?;
+    let mut out = String::new();
+    let list =
+        edits.slice(source.span(function.params).end..source.span(source.closing(function.params)).start);
+    let comma = if parameters.is_empty() { "" } else { ", " };
+    let list = if parameters.is_empty() { "" } else { list.as_str() };
+    out.push_str(&format!(
+        "const taskgpu::indices &taskgpu_in, taskgpu::bounds<{bounds}>{comma}{list}) {{ const uint3 threadIdx = {{0, 0, 0}}, \
+         blockIdx = taskgpu_in.blockIdx; const dim3 blockDim = taskgpu_in.blockDim, gridDim = taskgpu_in.gridDim;\n"
+    ));
+    let mut seen = Vec::new();
+    for name in parameters {
+        if splitter.is_changed(&name, &[], false) {
+            let lanes = splitter.new_lanes(&name);
+            out.push_str(&format!(
+                "taskgpu::value<decltype({name})> {lanes}[taskgpu::most];\n\
+                 for (auto &taskgpu_one : {lanes}) taskgpu_one = {name};\n"
+            ));
+            seen.push(Seen::Lanes(name, lanes));
+        } else {
+            seen.push(Seen::Same(name));
+        }
+    }
+    splitter.scope(&statements, body.end, &mut seen, &mut out)?;
+    out.push('}');
+    Some(out)
+}
+
+struct Splitter<'a> {
+    source: &'a Source<'a>,
+    edits: &'a Edits<'a>,
+    body: Range<usize>,
+    lanes: usize,
+}
+
+// ---- reading
+impl Splitter<'_> {
+    fn text(&self, at: usize) -> &str {
+        self.source.text(at)
+    }
+
+    fn has_barrier(&self, range: Range<usize>) -> bool {
+        self.source.mentions(range, BARRIERS)
+    }
+
+    fn statements(&self, range: Range<usize>) -> Option<Vec<Statement>> {
+        let mut list = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let (statement, next) = self.statement(at, range.end)?;
+            list.push(statement);
+            at = next;
+        }
+        Some(list)
+    }
+
+    /// Reads one statement, and answers where the next begins.
+    fn statement(&self, start: usize, end: usize) -> Option<(Statement, usize)> {
+        let mut at = start;
+        while at < end && self.source.tokens[at].kind == Kind::Directive {
+            at += 1;
+        }
+        if at >= end {
+            return Some((Statement::Plain(start..end), end));
+        }
+        let (statement, next) = self.bare_statement(at, end)?;
+        if !self.has_barrier(at..next) && !matches!(statement, Statement::Declare(_) | Statement::Once(_)) {
+            return Some((Statement::Plain(start..next), next));
+        }
+        Some((statement, next))
+    }
+
+    fn bare_statement(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
+        match self.text(at) {
+            "{" => {
+                let close = self.source.closing(at);
+                let inside = at + 1..close;
+                let inner = if self.has_barrier(inside.clone()) {
+                    self.statements(inside)?
+                } else {
+                    Vec::new()
+                };
+                Some((Statement::Block(at..close + 1, inner), close + 1))
+            }
+            "if" => self.read_if(at, end),
+            "for" => self.read_for(at, end),
+            "while" => {
+                let (condition, after) = self.brackets(at + 1)?;
+                let (body, next) = self.statement(after, end)?;
+                Some((self.endless(at..next, condition, body, false), next))
+            }
+            "do" => {
+                let (body, after) = self.statement(at + 1, end)?;
+                let (condition, next) = self.brackets(after + 1)?;
+                let next = next + usize::from(self.text(next) == ";");
+                (self.text(after) == "while").then(|| (self.endless(at..next, condition, body, true), next))
+            }
+            "switch" => {
+                let (_, after) = self.brackets(at + 1)?;
+                let (_, next) = self.statement(after, end)?;
+                (!self.has_barrier(at..next)).then_some((Statement::Plain(at..next), next))
+            }
+            "case" | "default" => {
+                // Inside a switch, which has no barriers: only its end is looked for.
+                let colon = (at..end).find(|&i| self.text(i) == ":")?;
+                Some((Statement::Plain(at..colon + 1), colon + 1))
+            }
+            "else" => None,
+            _ => self.read_simple(at, end),
+        }
+    }
+
+    /// What is in the brackets that open at `at`, and where it goes on behind them.
+    fn brackets(&self, at: usize) -> Option<(Range<usize>, usize)> {
+        (self.text(at) == "(").then(|| {
+            let close = self.source.closing(at);
+            (at + 1..close, close + 1)
+        })
+    }
+
+    fn endless(
+        &self,
+        range: Range<usize>,
+        condition: Range<usize>,
+        body: Statement,
+        late: bool,
+    ) -> Statement {
+        Statement::Loop {
+            first: None,
+            step: range.end..range.end,
+            range,
+            condition,
+            body: Box::new(body),
+            late,
+        }
+    }
+
+    fn read_if(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
+        let constant = self.text(at + 1) == "constexpr";
+        let (condition, after) = self.brackets(at + 1 + usize::from(constant))?;
+        let (then, mut next) = self.statement(after, end)?;
+        let mut otherwise = None;
+        if next < end && self.text(next) == "else" {
+            let (statement, after) = self.statement(next + 1, end)?;
+            otherwise = Some(Box::new(statement));
+            next = after;
+        }
+        if self.has_barrier(condition.clone()) || condition.clone().any(|i| self.text(i) == ";") {
+            return (!self.has_barrier(at..next)).then_some((Statement::Plain(at..next), next));
+        }
+        Some((
+            Statement::If {
+                start: at,
+                constant,
+                condition,
+                then: Box::new(then),
+                otherwise,
+            },
+            next,
+        ))
+    }
+
+    fn read_for(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
+        let (head, after) = self.brackets(at + 1)?;
+        let (body, next) = self.statement(after, end)?;
+        if !self.has_barrier(at..next) {
+            return Some((Statement::Plain(at..next), next));
+        }
+        let parts = self.split_at(head.clone(), ";");
+        let [first, condition, step] = &parts[..] else {
+            return None;
+        };
+        if self.has_barrier(head) {
+            return None;
+        }
+        let first = match first.is_empty() {
+            true => None,
+            // With its semicolon.
+            false => Some(Box::new(self.read_simple(first.start, first.end + 1)?.0)),
+        };
+        Some((
+            Statement::Loop {
+                range: at..next,
+                first,
+                condition: condition.clone(),
+                step: step.clone(),
+                body: Box::new(body),
+                late: false,
+            },
+            next,
+        ))
+    }
+
+    /// Cuts tokens at a mark that stands outside of brackets.
+    fn split_at(&self, range: Range<usize>, mark: &str) -> Vec<Range<usize>> {
+        let mut parts = Vec::new();
+        let (mut start, mut at) = (range.start, range.start);
+        while at < range.end {
+            match self.text(at) {
+                "(" | "[" | "{" => at = self.source.closing(at),
+                text if text == mark => {
+                    parts.push(start..at);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        parts.push(start..range.end);
+        parts
+    }
+
+    /// Reads what ends with a semicolon.
+    fn read_simple(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
+        let stop = self.split_at(at..end, ";").first()?.end;
+        if stop >= end {
+            return None;
+        }
+        let range = at..stop + 1;
+        let statement = if BARRIERS.contains(&self.text(at)) {
+            (stop == at + 3).then_some(Statement::Barrier(at))?
+        } else if self.has_barrier(range.clone()) {
+            return None;
+        } else if ONCE.contains(&self.text(at)) || self.source.mentions(range.clone(), &["__shared__"]) {
+            Statement::Once(range)
+        } else {
+            match self.declaration(range.clone()) {
+                Some(declaration) => Statement::Declare(declaration),
+                None => Statement::Plain(range),
+            }
+        };
+        Some((statement, stop + 1))
+    }
+
+    /// Reads a declaration of variables; `None` if it is none.
+    fn declaration(&self, range: Range<usize>) -> Option<Declaration> {
+        let mut at = range.start;
+        let mut has_type = false;
+        loop {
+            let text = self.text(at);
+            if QUALIFIERS.contains(&text) {
+                at += 1;
+            } else if TYPES.contains(&text) {
+                has_type = true;
+                at += 1;
+            } else if !has_type && self.source.is_word(at) && !NO_TYPES.contains(&text) {
+                has_type = true;
+                at = self.after_path(at, range.end);
+            } else {
+                break;
+            }
+        }
+        if !has_type {
+            return None;
+        }
+        let specifiers = range.start..at;
+        let mut variables = Vec::new();
+        for declarator in self.split_at(at..range.end - 1, ",") {
+            let mut i = declarator.start;
+            let mut reference = false;
+            while ["*", "&", "const", "volatile", "__restrict__", "__restrict"].contains(&self.text(i)) {
+                reference |= self.text(i) == "&";
+                i += 1;
+            }
+            let name = i;
+            if name >= declarator.end || !self.source.is_word(name) {
+                return None;
+            }
+            i += 1;
+            let array = self.text(i) == "[";
+            while self.text(i) == "[" {
+                i = self.source.closing(i) + 1;
+            }
+            let value = match self.text(i) {
+                _ if i >= declarator.end => None,
+                "=" | "(" | "{" => Some(i),
+                _ => return None,
+            };
+            variables.push(Variable {
+                name,
+                declarator,
+                value,
+                reference,
+                array,
+            });
+        }
+        Some(Declaration {
+            range,
+            specifiers,
+            variables,
+        })
+    }
+
+    /// Behind a name such as `a::b<c>::d`.
+    fn after_path(&self, at: usize, end: usize) -> usize {
+        let mut i = at + 1;
+        loop {
+            if self.text(i) == "<" {
+                match self.source.after_angle(i, end) {
+                    Some(after) => i = after,
+                    None => return i,
+                }
+            } else if self.text(i) == "::" && self.source.is_word(i + 1) {
+                i += 2;
+            } else {
+                return i;
+            }
+        }
+    }
+
+    fn start(&self, statement: Option<&Statement>) -> Option<usize> {
+        statement.map(|statement| match statement {
+            Statement::Plain(range) | Statement::Once(range) | Statement::Block(range, _) => range.start,
+            Statement::Declare(declaration) => declaration.range.start,
+            Statement::Barrier(at) => *at,
+            Statement::If { start, .. } => *start,
+            Statement::Loop { range, .. } => range.start,
+        })
+    }
+
+    /// The names of the parameters; `None` if one is not understood.
+    fn parameters(&self, function: &Function) -> Option<Vec<String>> {
+        let inside = function.params + 1..self.source.closing(function.params);
+        if inside.is_empty() || (inside.len() == 1 && self.text(inside.start) == "void") {
+            return Some(Vec::new());
+        }
+        self.split_at(inside, ",")
+            .into_iter()
+            .map(|part| {
+                let end = part
+                    .clone()
+                    .find(|&i| ["=", "["].contains(&self.text(i)))
+                    .unwrap_or(part.end);
+                let name = end.checked_sub(1).filter(|name| *name > part.start)?;
+                let simple =
+                    self.source.is_word(name) && !part.clone().any(|i| ["(", "."].contains(&self.text(i)));
+                simple.then(|| self.text(name).to_owned())
+            })
+            .collect()
+    }
+}
+
+// ---- what becomes of a variable
+impl Splitter<'_> {
+    /// Whether something may give a variable of this name another value: not counting where it is declared, nor what is in
+    /// `except`. `whole`: its members and elements count as well.
+    fn is_changed(&self, name: &str, except: &[Range<usize>], whole: bool) -> bool {
+        self.body.clone().any(|at| {
+            self.text(at) == name
+                && !except.iter().any(|range| range.contains(&at))
+                && self.changes(at, whole)
+        })
+    }
+
+    fn changes(&self, at: usize, whole: bool) -> bool {
+        let text = |i: usize| self.text(i);
+        let before = |n: usize| at.checked_sub(n).map_or("", |i| self.text(i));
+        let member = [".", "->", "::"].contains(&before(1));
+        if member {
+            return false;
+        }
+        if whole && [".", "["].contains(&text(at + 1)) {
+            return true;
+        }
+        let (one, two, three) = (text(at + 1), text(at + 2), text(at + 3));
+        let assigned = match one {
+            "=" => two != "=",
+            "+" | "-" => two == "=" || two == one,
+            "*" | "/" | "%" | "|" | "^" | "&" => two == "=",
+            "<" | ">" => two == one && three == "=",
+            _ => false,
+        };
+        let stepped = (before(1) == "+" && before(2) == "+") || (before(1) == "-" && before(2) == "-");
+        let operand = |i: usize| {
+            i.checked_sub(1).is_some_and(|i| {
+                matches!(self.source.tokens[i].kind, Kind::Word | Kind::Literal) && text(i) != "return"
+                    || [")", "]"].contains(&text(i))
+            })
+        };
+        let address = before(1) == "&" && before(2) != "&" && !operand(at - 1);
+        let bound = before(1) == "=" && before(3) == "&";
+        assigned || stepped || address || bound || self.may_be_bound(at)
+    }
+
+    /// Whether the name stands alone as an argument of a function that may take a reference.
+    fn may_be_bound(&self, at: usize) -> bool {
+        let alone = ["(", ","].contains(&self.text(at - 1)) && [")", ","].contains(&self.text(at + 1));
+        if !alone {
+            return false;
+        }
+        let opens = |i: &usize| self.text(*i) == "(" && self.source.closing(*i) > at;
+        let Some(open) = (self.body.start..at).rev().find(opens) else {
+            return false;
+        };
+        let mut callee = open - 1;
+        if self.text(callee) == ">" {
+            match (self.body.start..callee).rev().find(|&i| self.text(i) == "<") {
+                Some(angle) if angle > 0 => callee = angle - 1,
+                _ => return true,
+            }
+        }
+        if !self.source.is_word(callee)
+            || ["if", "while", "for", "switch", "return", "sizeof"].contains(&self.text(callee))
+        {
+            return false;
+        }
+        let name = self.text(callee);
+        if [".", "->"].contains(&self.text(callee - 1)) || ["swap", "exchange", "tie", "ref"].contains(&name)
+        {
+            return true;
+        }
+        // A function of the C library takes values; one of the source says what it takes.
+        let declared = |i: usize| self.text(i) == name && self.text(i + 1) == "=";
+        self.source
+            .functions
+            .iter()
+            .any(|f| f.name == name && (f.params..self.source.closing(f.params)).any(|i| self.text(i) == "&"))
+            || self.body.clone().any(declared)
+    }
+
+    /// Whether an expression depends on nothing but what is named in it, and all threads agree on: `Some(true)`; or each
+    /// thread for itself: `Some(false)`. `None` if it may depend on memory, or on variables that change.
+    fn value_of(&self, range: Range<usize>, seen: &[Seen]) -> Option<bool> {
+        let mut same = true;
+        for at in range.clone() {
+            let text = self.text(at);
+            let next = self.text(at + 1);
+            match self.source.tokens[at].kind {
+                Kind::Literal => {}
+                Kind::Directive => return None,
+                Kind::Mark => match text {
+                    "[" | "->" | "&" => return None,
+                    "*" => {
+                        let operand = at > range.start
+                            && (matches!(self.source.tokens[at - 1].kind, Kind::Word | Kind::Literal)
+                                || self.text(at - 1) == ")");
+                        if !operand {
+                            return None;
+                        }
+                    }
+                    "=" if next != "=" && !["=", "<", ">", "!"].contains(&self.text(at - 1)) => return None,
+                    "+" | "-" if next == text => return None,
+                    _ => {}
+                },
+                Kind::Word => {
+                    if at > range.start && [".", "::"].contains(&self.text(at - 1)) {
+                        continue;
+                    }
+                    if text == "threadIdx" {
+                        same = false;
+                        continue;
+                    }
+                    if INDICES.contains(&text) || ["min", "max"].contains(&text) || TYPES.contains(&text) {
+                        continue;
+                    }
+                    match seen.iter().rev().find(|s| s.name() == text) {
+                        Some(Seen::Lanes(..)) => return None,
+                        Some(Seen::Again(_, _, all)) => same &= all,
+                        Some(Seen::Same(_)) => {}
+                        // Not a variable of the kernel: a constant, or a type.
+                        None => {
+                            let variable = self.source.variables.iter().any(|v| v.name == text);
+                            if variable || next == "(" || self.is_declared(text) {
+                                return None;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Some(same)
+    }
+
+    /// Whether the body may declare a variable of this name itself: shared memory, for example, has its own contents.
+    fn is_declared(&self, name: &str) -> bool {
+        self.body
+            .clone()
+            .any(|at| self.text(at) == name && at > self.body.start && self.is_changed(name, &[], true))
+    }
+
+    fn is_constant(&self, declaration: &Declaration, variable: &Variable) -> bool {
+        let pointer = (variable.declarator.start..variable.name).any(|i| self.text(i) == "*");
+        let range = match pointer {
+            true => variable.declarator.start..variable.name,
+            false => declaration.specifiers.clone(),
+        };
+        self.source.mentions(range, &["const"])
+    }
+
+    fn new_lanes(&mut self, name: &str) -> String {
+        self.lanes += 1;
+        format!("taskgpu_{name}_{}", self.lanes)
+    }
+}
+
+// ---- writing
+impl Splitter<'_> {
+    fn slice(&self, range: Range<usize>) -> String {
+        if range.is_empty() {
+            return String::new();
+        }
+        let text = self
+            .edits
+            .slice(self.source.span(range.start).start..self.source.span(range.end - 1).end);
+        format!("\n{text}\n")
+    }
+
+    /// Writes the statements of a scope that ends with token `end`.
+    fn scope(
+        &mut self,
+        statements: &[Statement],
+        end: usize,
+        seen: &mut Vec<Seen>,
+        out: &mut String,
+    ) -> Option<()> {
+        out.push_str("{\n");
+        let known = seen.len();
+        let mut at = 0;
+        while at < statements.len() {
+            let run = statements[at..]
+                .iter()
+                .take_while(|s| matches!(s, Statement::Plain(_) | Statement::Declare(_)))
+                .count();
+            if run > 0 {
+                let after = self.start(statements.get(at + run)).unwrap_or(end);
+                self.region(&statements[at..at + run], after..end, seen, out)?;
+                at += run;
+                continue;
+            }
+            self.control(&statements[at], seen, out)?;
+            at += 1;
+        }
+        seen.truncate(known);
+        out.push_str("}\n");
+        Some(())
+    }
+
+    fn nested(&mut self, statement: &Statement, seen: &mut Vec<Seen>, out: &mut String) -> Option<()> {
+        match statement {
+            Statement::Block(range, inner) if self.has_barrier(range.clone()) => {
+                self.scope(inner, range.end - 1, seen, out)
+            }
+            other => self.scope(std::slice::from_ref(other), self.end_of(other), seen, out),
+        }
+    }
+
+    fn end_of(&self, statement: &Statement) -> usize {
+        match statement {
+            Statement::Plain(range) | Statement::Once(range) | Statement::Block(range, _) => range.end,
+            Statement::Declare(declaration) => declaration.range.end,
+            Statement::Barrier(at) => at + 4,
+            Statement::If { then, otherwise, .. } => self.end_of(otherwise.as_deref().unwrap_or(then)),
+            Statement::Loop { range, .. } => range.end,
+        }
+    }
+
+    /// Writes a statement that has barriers inside.
+    fn control(&mut self, statement: &Statement, seen: &mut Vec<Seen>, out: &mut String) -> Option<()> {
+        match statement {
+            Statement::Plain(_) | Statement::Declare(_) => return None,
+            Statement::Barrier(_) => {}
+            Statement::Once(range) => out.push_str(&self.slice(range.clone())),
+            Statement::Block(range, inner) => self.scope(inner, range.end - 1, seen, out)?,
+            Statement::If {
+                constant,
+                condition,
+                then,
+                otherwise,
+                ..
+            } => {
+                if *constant {
+                    out.push_str(&format!("if constexpr ({})", self.slice(condition.clone())));
+                } else {
+                    let go = self.condition(condition.clone(), seen, out);
+                    out.push_str(&format!("if ({go})"));
+                }
+                self.nested(then, seen, out)?;
+                if let Some(otherwise) = otherwise {
+                    out.push_str("else ");
+                    self.nested(otherwise, seen, out)?;
+                }
+                if !*constant {
+                    out.push_str("}\n");
+                }
+            }
+            Statement::Loop {
+                range,
+                first,
+                condition,
+                step,
+                body,
+                late,
+            } => {
+                if self.has_loose_jump(body) {
+                    return None;
+                }
+                let known = seen.len();
+                if let Some(head) = self.common_loop(range, first.as_deref(), condition, step, seen) {
+                    out.push_str(&head);
+                    self.nested(body, seen, out)?;
+                    seen.truncate(known);
+                    return Some(());
+                }
+                out.push_str("{\n");
+                if let Some(first) = first {
+                    self.region(std::slice::from_ref(first), condition.start..range.end, seen, out)?;
+                }
+                out.push_str("for (;;) {\n");
+                if !*late && !condition.is_empty() {
+                    let go = self.condition(condition.clone(), seen, out);
+                    out.push_str(&format!("if (!({go})) break; }}\n"));
+                }
+                self.nested(body, seen, out)?;
+                if !step.is_empty() {
+                    let step = format!("{};", self.slice(step.clone()));
+                    self.for_lanes(&step, seen, out);
+                }
+                if *late {
+                    let go = self.condition(condition.clone(), seen, out);
+                    out.push_str(&format!("if (!({go})) break; }}\n"));
+                }
+                out.push_str("}}\n");
+                seen.truncate(known);
+            }
+        }
+        Some(())
+    }
+
+    /// The head of a loop whose variable is the same for all threads, if it is.
+    fn common_loop(
+        &self,
+        range: &Range<usize>,
+        first: Option<&Statement>,
+        condition: &Range<usize>,
+        step: &Range<usize>,
+        seen: &mut Vec<Seen>,
+    ) -> Option<String> {
+        let Some(Statement::Declare(declaration)) = first else {
+            return None;
+        };
+        let known = seen.len();
+        for variable in &declaration.variables {
+            let name = self.text(variable.name);
+            let elsewhere = [variable.declarator.clone(), step.clone()];
+            let value = variable.value? + 1..variable.declarator.end;
+            let simple = !variable.reference && !variable.array && self.text(variable.value?) == "=";
+            if !simple
+                || self.value_of(value, seen) != Some(true)
+                || self.is_changed_in(range.clone(), name, &elsewhere)
+            {
+                seen.truncate(known);
+                return None;
+            }
+            seen.push(Seen::Same(name.to_owned()));
+        }
+        // A step changes the loop's own variables by what is the same for all.
+        let names: Vec<String> = seen[known..].iter().map(|s| s.name().to_owned()).collect();
+        let harmless = step.clone().all(|at| {
+            let text = self.text(at);
+            match self.source.tokens[at].kind {
+                Kind::Word => {
+                    names.iter().any(|n| n == text) || self.value_of(at..at + 1, seen) == Some(true)
+                }
+                Kind::Mark => !["[", "->", "("].contains(&text),
+                Kind::Literal => true,
+                Kind::Directive => false,
+            }
+        });
+        if !harmless || self.value_of(condition.clone(), seen) != Some(true) {
+            seen.truncate(known);
+            return None;
+        }
+        Some(format!(
+            "for ({}{};{})",
+            self.slice(declaration.range.clone()),
+            self.slice(condition.clone()),
+            self.slice(step.clone())
+        ))
+    }
+
+    fn is_changed_in(&self, range: Range<usize>, name: &str, except: &[Range<usize>]) -> bool {
+        range.into_iter().any(|at| {
+            self.text(at) == name && !except.iter().any(|e| e.contains(&at)) && self.changes(at, false)
+        })
+    }
+
+    /// Opens a block that has what a condition is for the last thread, and answers its name, or the condition itself. All
+    /// threads must agree on it: there are barriers behind it.
+    fn condition(&mut self, range: Range<usize>, seen: &[Seen], out: &mut String) -> String {
+        out.push_str("{\n");
+        if self.value_of(range.clone(), seen) == Some(true) {
+            for one in seen {
+                if let Seen::Again(_, declaration, true) = one {
+                    out.push_str(declaration);
+                }
+            }
+            return self.slice(range);
+        }
+        let go = self.new_lanes("go");
+        out.push_str(&format!("bool {go} = false;\n"));
+        let text = format!("{go} = bool({});", self.slice(range));
+        self.for_lanes(&text, seen, out);
+        go
+    }
+
+    /// Whether a `break` or `continue` means the loop that has this body.
+    fn has_loose_jump(&self, body: &Statement) -> bool {
+        let end = self.end_of(body);
+        let mut at = self.start(Some(body)).unwrap_or(end);
+        while at < end {
+            match self.text(at) {
+                "break" | "continue" => return true,
+                "for" | "while" | "do" | "switch" => match self.bare_statement(at, end) {
+                    // A loop with barriers looks at its own.
+                    Some((_, next)) => {
+                        at = next;
+                        continue;
+                    }
+                    None => return true,
+                },
+                _ => {}
+            }
+            at += 1;
+        }
+        false
+    }
+
+    /// Writes a loop over the threads.
+    fn for_lanes(&self, body: &str, seen: &[Seen], out: &mut String) {
+        out.push_str(
+            "taskgpu::for_lanes(blockDim, [&](const uint3 threadIdx, size_t taskgpu_lane) __attribute__((always_inline)) {\n",
+        );
+        let mut shadowed = HashSet::new();
+        let mut list = Vec::new();
+        for one in seen.iter().rev() {
+            // Of two with one name, the inner is meant.
+            if shadowed.insert(one.name()) {
+                match one {
+                    Seen::Lanes(name, lanes) => list.push(format!("auto &{name} = {lanes}[taskgpu_lane];\n")),
+                    Seen::Again(_, declaration, _) => list.push(declaration.clone()),
+                    Seen::Same(_) => {}
+                }
+            }
+        }
+        list.iter().rev().for_each(|line| out.push_str(line));
+        out.push_str(&format!("{{{body}}}\n}});\n"));
+    }
+
+    /// Writes statements without barriers as one loop over the threads. `later` is what can still see their variables.
+    fn region(
+        &mut self,
+        statements: &[Statement],
+        later: Range<usize>,
+        seen: &mut Vec<Seen>,
+        out: &mut String,
+    ) -> Option<()> {
+        let before = seen.clone();
+        let mut body = String::new();
+        for statement in statements {
+            match statement {
+                Statement::Plain(range) => body.push_str(&self.slice(range.clone())),
+                Statement::Declare(declaration) => {
+                    self.declare(declaration, later.clone(), seen, &mut body, out)?;
+                }
+                _ => return None,
+            }
+        }
+        self.for_lanes(&body, &before, out);
+        Some(())
+    }
+
+    fn declare(
+        &mut self,
+        declaration: &Declaration,
+        later: Range<usize>,
+        seen: &mut Vec<Seen>,
+        body: &mut String,
+        out: &mut String,
+    ) -> Option<()> {
+        let specifiers = self.slice(declaration.specifiers.clone());
+        for variable in &declaration.variables {
+            let name = self.text(variable.name).to_owned();
+            let one = format!("{specifiers}{};\n", self.slice(variable.declarator.clone()));
+            let used_later = later.clone().any(|at| self.text(at) == name);
+            if !used_later {
+                // Its name may be another's as well, which is meant from now on by nobody.
+                body.push_str(&one);
+                continue;
+            }
+            let constant = self.is_constant(declaration, variable);
+            let members = variable.array || !self.is_scalar(declaration, variable);
+            let changes =
+                !constant && self.is_changed(&name, std::slice::from_ref(&variable.declarator), members);
+            let value = variable.value.map(|value| value..variable.declarator.end);
+            let again = value
+                .clone()
+                .filter(|_| !changes && !variable.reference)
+                .and_then(|value| self.value_of(value.start + 1..value.end, seen));
+            if let Some(same) = again {
+                body.push_str(&one);
+                seen.push(Seen::Again(name, one, same));
+                continue;
+            }
+            if variable.reference {
+                return None;
+            }
+            let lanes = self.new_lanes(&name);
+            let span = |range: Range<usize>| self.slice(range);
+            let is_auto = self.source.mentions(declaration.specifiers.clone(), &["auto"]);
+            let declarator_end = variable.value.unwrap_or(variable.declarator.end);
+            if is_auto {
+                let value = value.clone()?;
+                if self.text(value.start) != "=" {
+                    return None;
+                }
+                out.push_str(&format!(
+                    "taskgpu::value<decltype(taskgpu::decayed({}))> {lanes}[taskgpu::most];\n",
+                    span(value.start + 1..value.end)
+                ));
+            } else {
+                out.push_str(&format!(
+                    "typedef {specifiers}{}{lanes}_type{};\ntaskgpu::value<{lanes}_type> {lanes}[taskgpu::most];\n",
+                    span(variable.declarator.start..variable.name),
+                    span(variable.name + 1..declarator_end)
+                ));
+            }
+            out.push_str(&format!(
+                "static_assert(sizeof {lanes} <= taskgpu::most_bytes, \"\");\nauto &{name} = {lanes}[0];\n"
+            ));
+            body.push_str(&format!("auto &{name} = {lanes}[taskgpu_lane];\n"));
+            if let Some(value) = value {
+                body.push_str(&format!(
+                    "{{{specifiers}{}{lanes}_value{}{};\ntaskgpu::assign({name}, {lanes}_value);}}\n",
+                    span(variable.declarator.start..variable.name),
+                    span(variable.name + 1..value.start),
+                    span(value)
+                ));
+            }
+            seen.push(Seen::Lanes(name, lanes));
+        }
+        Some(())
+    }
+
+    /// A number or pointer, whose members nobody can change.
+    fn is_scalar(&self, declaration: &Declaration, variable: &Variable) -> bool {
+        let pointer = (variable.declarator.start..variable.name).any(|i| self.text(i) == "*");
+        pointer
+            || declaration.specifiers.clone().all(|i| {
+                (TYPES.contains(&self.text(i)) && self.text(i) != "auto")
+                    || QUALIFIERS.contains(&self.text(i))
+            })
+    }
+}

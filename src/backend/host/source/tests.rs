@@ -1,0 +1,306 @@
+//! Every way of building a module must give the same answers.
+
+use super::super::module;
+use super::super::threads::RUNTIME;
+use super::*;
+use crate::backend::HostBlock;
+use std::ffi::c_void;
+
+/// Most threads of a block in these tests.
+const THREADS: usize = 64;
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples/kernels")
+        .join(name);
+    std::fs::read_to_string(path).expect("the examples are there")
+}
+
+fn options(name: &str, expressions: &[&str]) -> CompileOptions {
+    CompileOptions {
+        name: name.into(),
+        name_expressions: expressions.iter().map(|e| (*e).to_owned()).collect(),
+        ..Default::default()
+    }
+}
+
+fn all_ways() -> [Way; 3] {
+    [Way::Regions, Way::Fast, Way::Plain]
+}
+
+/// Runs `kernel(n, out)` for some blocks on this thread. `out` has a number for each thread, 100 + its index at first.
+fn run(image: &[u8], kernel: &str, grid: u32, block: [u32; 3]) -> Vec<i32> {
+    let raw = module::load(image).expect("it loads");
+    let function = module::function_of(module::function(raw, kernel).expect("it has the kernel"));
+    assert_eq!(function.kernel.arg_sizes(), [4, 8]);
+    let threads: u32 = block.iter().product();
+    let mut out: Vec<i32> = (0..(grid * threads) as i32).map(|i| 100 + i).collect();
+    let mut shared = vec![0u64; 8192];
+    let mut n = out.len() as i32;
+    let mut start = out.as_mut_ptr();
+    let args = [(&raw mut n).cast::<c_void>(), (&raw mut start).cast::<c_void>()];
+    for index in 0..grid {
+        let block = HostBlock {
+            index: [index, 0, 0],
+            grid: [grid, 1, 1],
+            block,
+            device: 0,
+            shared: shared.as_mut_ptr().cast(),
+            shared_bytes: 65536,
+        };
+        let data = (&raw const RUNTIME).cast::<c_void>().cast_mut();
+        // SAFETY: the kernel takes an int and a pointer to as many ints as there are threads.
+        unsafe { function.kernel.function()(&block, args.as_ptr(), data) };
+    }
+    module::destroy(raw);
+    out
+}
+
+/// Builds a kernel in every way, looks that the fastest is the one expected, and that all give the same.
+fn check(what: &str, way: Way, source: &str) {
+    let prefix = "#define ME ((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x)\n\
+                  #define ALL (blockDim.x * blockDim.y * blockDim.z)\n\
+                  #define OUT out[blockIdx.x * ALL + ME]\n";
+    let source = format!("{prefix}{source}");
+    let options = options(what, &[]);
+    let (best, took) = build(&all_ways(), &source, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(took, way, "{what}");
+    let mut images = vec![best.image];
+    for other in all_ways() {
+        if other != way {
+            if let Ok((made, _)) = build(&[other], &source, &options) {
+                images.push(made.image);
+            }
+        }
+    }
+    // The plain way always works.
+    assert!(images.len() >= 2 || way == Way::Plain, "{what}");
+    let mut touched = false;
+    for block in [[1, 1, 1], [7, 1, 1], [THREADS as u32, 1, 1], [8, 4, 2], [3, 5, 1]] {
+        let first = run(&images[0], "k", 3, block);
+        touched |= first.iter().enumerate().any(|(i, v)| *v != 100 + i as i32);
+        for image in &images[1..] {
+            assert_eq!(run(image, "k", 3, block), first, "{what}, blocks of {block:?}");
+        }
+    }
+    assert!(touched, "{what}: the kernel does nothing");
+}
+
+macro_rules! kernel {
+    ($body:literal) => {
+        concat!("extern \"C\" __global__ void k(int n, int *out) {", $body, "}")
+    };
+}
+
+#[test]
+fn the_examples_take_the_fastest_way() {
+    for (name, expressions, way) in [
+        ("saxpy.hip", &[][..], Way::Fast),
+        ("matmul.hip", &[], Way::Regions),
+        ("reduce.hip", &["reduce<double>"], Way::Regions),
+        ("histogram.hip", &[], Way::Regions),
+        ("stencil.hip", &[], Way::Fast),
+        ("mandelbrot.hip", &[], Way::Fast),
+    ] {
+        let built = build(&all_ways(), &example(name), &options(name, expressions));
+        assert_eq!(built.expect("it compiles").1, way, "{name}");
+    }
+}
+
+#[test]
+fn kernels_without_barriers() {
+    check(
+        "a plain one",
+        Way::Fast,
+        kernel!("if (OUT % 2) return; OUT = OUT * n + threadIdx.y;"),
+    );
+    check(
+        "functions that need the indices",
+        Way::Fast,
+        "__device__ int me() { return ME; }\n\
+         template <class T> __device__ T twice(T x) { return x + me() * T(2); }\n\
+         namespace a { __device__ int deep(int n) { return n == 0 ? me() : 1 + deep(n - 1); } }\n\
+         extern \"C\" __global__ void k(int n, int *out) { OUT = twice<int>(n) + a::deep(3) + me(); }",
+    );
+    check(
+        "a class that needs them",
+        Way::Plain,
+        "struct where { int x; __device__ where() : x(ME) {} int get() const { return x + blockIdx.x; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { where w; OUT = w.get() * 3; }",
+    );
+    check(
+        "a parameter as a variable of each thread",
+        Way::Fast,
+        kernel!("while (n > 5) { n /= 2; OUT += n; } out += blockIdx.x * ALL; out[ME] += n;"),
+    );
+    check(
+        "an array of each thread",
+        Way::Fast,
+        kernel!(
+            "int v[8]; for (int i = 0; i < 8; i++) v[i] = OUT + i; int m = OUT & 7; v[m] += 5; v[(m + 3) & 7] *= 2;\
+             int s = 0; for (int i = 0; i < 8; i++) s = s * 3 + v[i]; OUT = s;"
+        ),
+    );
+    check(
+        "atomics",
+        Way::Fast,
+        kernel!(
+            "__shared__ int sum; if (ME == 0) sum = 0; atomicAdd(&sum, ME + 1); atomicMax(&out[blockIdx.x * ALL], (int)ME);\
+             if (ME == ALL - 1) OUT = sum;"
+        ),
+    );
+}
+
+#[test]
+fn kernels_with_barriers_at_the_top() {
+    check(
+        "a reversal",
+        Way::Regions,
+        kernel!("__shared__ int s[64]; s[ME] = OUT; __syncthreads(); OUT = s[ALL - 1 - ME];"),
+    );
+    check(
+        "variables that live across",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int a = OUT, *p = out + ME, c[3] = {1, 2}; const int me = ME; unsigned x = 7; auto y = a * 2;\
+             int4 v = make_int4(a, 1, 2, 3); s[me] = a; __syncthreads();\
+             a += s[(me + 1) % ALL]; p = &OUT; c[2] = a; x -= me; v.x += 2; v.w = x; y++; __syncthreads();\
+             *p = a + c[0] + c[1] * c[2] + x + v.x + v.w + y;"
+        ),
+    );
+    check(
+        "names that mean another in an inner scope",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int i = OUT; s[ME] = i; __syncthreads(); { int i = s[0]; i++; __syncthreads(); s[ME] = i; }\
+             __syncthreads(); for (int i = 0; i < 2; i++) { int n = i; __syncthreads(); if (ME == 0) s[0] += n; } OUT = i + s[ME] + n;"
+        ),
+    );
+    check(
+        "parameters that change",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; out += blockIdx.x * ALL; n += ME; s[ME] = n; __syncthreads(); n += s[0]; out[ME] = n;"
+        ),
+    );
+    check(
+        "a value that is computed again must not have changed",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int a = ME; int b = a * 2; s[ME] = b; __syncthreads(); a = 5; __syncthreads();\
+             OUT = a + b + s[0]; { int *q = &a; *q = 3; } __syncthreads(); OUT += a * 7 + b;"
+        ),
+    );
+    check(
+        "a value from memory that changes",
+        Way::Regions,
+        kernel!("int a = OUT; __syncthreads(); OUT = 5; __syncthreads(); OUT += a;"),
+    );
+    check(
+        "the last to be done by some threads only",
+        Way::Regions,
+        kernel!("__shared__ int s; if (ME == 0) s = OUT; __syncthreads(); if (ME % 2) return; OUT = s; if (ME == 4) return; OUT++;"),
+    );
+}
+
+#[test]
+fn kernels_with_barriers_in_loops_and_branches() {
+    check(
+        "a tree",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; s[ME] = OUT; __syncthreads();\
+             for (unsigned h = 32; h > 0; h >>= 1) { if (ME < h && ME + h < ALL) s[ME] += s[ME + h]; __syncthreads(); } OUT = s[0];"
+        ),
+    );
+    check(
+        "a scan",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[2][64]; int now = 0; s[0][ME] = OUT; __syncthreads();\
+             for (int d = 1; d < ALL; d *= 2) { int v = s[now][ME]; if (ME >= d) v += s[now][ME - d];\
+             s[1 - now][ME] = v; now = 1 - now; __syncthreads(); } OUT = s[now][ME];"
+        ),
+    );
+    check(
+        "a sort",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; s[ME] = ALL == 64 ? OUT * 37 % 101 : 0; __syncthreads(); if (ALL == 64) {\
+             for (unsigned k = 2; k <= 64; k <<= 1) for (unsigned j = k >> 1; j > 0; j >>= 1) {\
+             unsigned other = ME ^ j; if (other > ME && (s[ME] > s[other]) == ((ME & k) == 0)) { int t = s[ME]; s[ME] = s[other]; s[other] = t; }\
+             __syncthreads(); } } OUT = s[ME] + 1;"
+        ),
+    );
+    check(
+        "loops whose variables threads change",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int sum = 0; for (int i = 0, j = 9; i < 6; i++, j--) { s[ME] = i * j + ME; __syncthreads();\
+             sum += s[(ME + i) % ALL]; i += s[0] == 0; __syncthreads(); } OUT = sum;"
+        ),
+    );
+    check(
+        "while and do",
+        Way::Regions,
+        kernel!(
+            "__shared__ int go, s[64]; int rounds = 0; if (ME == 0) go = 4; s[ME] = ME; __syncthreads();\
+             while (go) { rounds += go; __syncthreads(); if (ME == 0) go--; __syncthreads(); }\
+             do { s[ME]++; __syncthreads(); rounds++; } while (rounds < 15); OUT = rounds * 1000 + s[ALL - 1];"
+        ),
+    );
+    check(
+        "branches that all threads take",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; s[ME] = OUT; int big = n > 50; if (big) { __syncthreads(); OUT = s[0]; } else if (n > 20) {\
+             int t = s[ME]; __syncthreads(); s[ALL - 1 - ME] = t; __syncthreads(); OUT = s[ME]; } else OUT = 1; __syncthreads(); OUT += big;"
+        ),
+    );
+    check(
+        "a switch between barriers",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; for (int r = 0; r < 3; r++) { switch (ME % 3) { case 0: s[ME] = r; break; case 1: { s[ME] = ME; break; }\
+             default: s[ME] = -1; } __syncthreads(); OUT += s[(ME + 1) % ALL]; __syncthreads(); }"
+        ),
+    );
+    check(
+        "dynamic shared memory",
+        Way::Regions,
+        kernel!("extern __shared__ int s[]; int *t = s + ALL; s[ME] = OUT; __syncthreads(); t[ME] = s[0]; __syncthreads(); OUT = t[ALL - 1];"),
+    );
+    check(
+        "functions that take a reference",
+        Way::Regions,
+        "__device__ void bump(int &x) { x += 3; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = ME; s[ME] = a; __syncthreads(); bump(a);\n\
+         __syncthreads(); OUT = a + s[0] + n; }",
+    );
+}
+
+#[test]
+fn kernels_with_barriers_that_stay_threads() {
+    check(
+        "threads that leave early",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; s[ME] = 1; if (ME % 3 == 1) return; s[ME] = OUT; __syncthreads(); OUT = s[(ME / 3) * 3];"),
+    );
+    check(
+        "a loop that is left between barriers",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; for (int i = 0;; i++) { s[ME] = i; __syncthreads(); if (s[0] == 4) break; __syncthreads(); } OUT = s[ME];"),
+    );
+    check(
+        "a barrier inside a function",
+        Way::Fast,
+        "__shared__ int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { int a = turn(OUT); OUT = turn(a + ME) + n; }",
+    );
+    check(
+        "a barrier inside a class",
+        Way::Plain,
+        "struct turner { int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ turner t; OUT = t.turn(OUT); }",
+    );
+}
