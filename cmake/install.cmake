@@ -11,6 +11,13 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE-APACHE" "${PROJECT_SOURCE_DIR}/LICE
     "${PROJECT_SOURCE_DIR}/LICENSES-THIRD-PARTY"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
+# The notices of Rust's own library, which is linked in too. They come with each compiler.
+cmake_path(GET TASKGPU_CARGO PARENT_PATH taskgpu_rust)
+execute_process(COMMAND "${taskgpu_rust}/rustc" --print sysroot WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    OUTPUT_VARIABLE taskgpu_rust OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+install(FILES "${taskgpu_rust}/share/doc/rust/COPYRIGHT-library.html" OPTIONAL
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME LICENSES-RUST-LIBRARY.html)
+
 set(taskgpu_package "${CMAKE_INSTALL_LIBDIR}/cmake/taskgpu")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/taskgpu-config.cmake.in"
     "${PROJECT_BINARY_DIR}/taskgpu-config.cmake"

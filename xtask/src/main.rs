@@ -1,11 +1,13 @@
 //! The project's chores: `cargo xtask <command>`.
 
 mod bench;
+mod consumers;
 mod demo;
 mod gpu;
 mod header;
 mod julia;
 mod library;
+mod package;
 mod shim;
 mod signatures;
 mod symbols;
@@ -16,13 +18,15 @@ use std::process::ExitCode;
 
 const COMMANDS: &str = "commands:
   build             build the shared and the static library for release, and print where they are
-  test              check everything; --only NAME: the C and C++ programs named like that
+  test              check everything; --only NAME: the C and C++ programs named like that;
+                    --only package: the installed package
   demo [FILE]       run the examples on host devices, the second one on FILE
   header            write include/taskgpu.h from src/capi
   header --check    compare it instead, and compile it under every C and C++ standard
   bench             measure, and print the table with its ratios
   gpu [FOLDER]      gather what a machine with an NVIDIA GPU needs to test and measure this build
   julia --check     compare the Julia package's declarations with the header
+  package [FOLDER]  lay the library out as it is installed, with what CMake and pkg-config need
   symbols           build for release, and compare what the libraries export with the header";
 
 fn main() -> ExitCode {
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
         ["test", ref rest @ ..] => test::run(rest),
         ["gpu", ref rest @ ..] => gpu::run(rest),
         ["julia", "--check"] => signatures::run(),
+        ["package", ref rest @ ..] => package::run(rest),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),
     };

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::julia::Julia;
 use crate::library::{self, root};
-use crate::{header, shim, signatures, symbols, tools};
+use crate::{consumers, header, shim, signatures, symbols, tools};
 
 const USAGE: &str = "usage: cargo xtask test [--only NAME]";
 /// A program that runs longer than this hangs. The programs themselves give up earlier, and say where.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 /// So does a build.
-const PATIENCE_OF_CARGO: Duration = Duration::from_secs(1800);
+pub const PATIENCE_OF_CARGO: Duration = Duration::from_secs(1800);
 /// What the static library needs besides itself: rustc lists them as its native static libraries, and a program that
 /// lacks one does not link.
 const SYSTEM_LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"];
@@ -33,7 +33,7 @@ const NOT_ON_SHIM: &[&str] = &["hip"];
 
 /// What has been tried so far.
 #[derive(Default)]
-struct Tally {
+pub struct Tally {
     passed: usize,
     failed: usize,
     /// What failed, by name.
@@ -43,10 +43,10 @@ struct Tally {
 }
 
 /// How many tests one step has run.
-type Outcome = Result<usize, String>;
+pub type Outcome = Result<usize, String>;
 
 impl Tally {
-    fn add(&mut self, name: &str, outcome: Outcome) {
+    pub fn add(&mut self, name: &str, outcome: Outcome) {
         match outcome {
             Ok(tests) => {
                 println!(
@@ -68,7 +68,7 @@ impl Tally {
     }
 
     /// The end of a group: the end of the run, if something has failed.
-    fn check(&self) {
+    pub fn check(&self) {
         if self.failed > 0 {
             println!("\nfailed: {}", self.names.join(", "));
             self.count();
@@ -113,15 +113,20 @@ pub fn run(args: &[&str]) -> Result<(), String> {
         tally.add("they export what the header declares", symbols::run().map(|()| 1));
         tally.check();
     }
-    c_programs(&mut tally, &folder, only)?;
+    if only == Some("package") {
+        consumers::run(&mut tally);
+    } else {
+        c_programs(&mut tally, &folder, only)?;
+    }
     if only.is_none() {
         linked_with_hip(&mut tally, &folder);
+        consumers::run(&mut tally);
     }
     tally.count();
     Ok(())
 }
 
-fn heading(text: &str) {
+pub fn heading(text: &str) {
     println!("\n== {text}");
 }
 
@@ -833,7 +838,7 @@ fn doubled(text: &str) -> Outcome {
 }
 
 /// Runs a command and answers what it prints, which is shown only where it fails or hangs.
-fn quietly(command: &mut Command, patience: Duration) -> Result<String, String> {
+pub fn quietly(command: &mut Command, patience: Duration) -> Result<String, String> {
     let shown = format!("{command:?}");
     let output = std::env::temp_dir().join(format!(
         "taskgpu-{}-{:?}",
