@@ -7,6 +7,7 @@ mod gpu;
 mod header;
 mod julia;
 mod library;
+mod licences;
 mod package;
 mod shim;
 mod signatures;
@@ -26,6 +27,7 @@ const COMMANDS: &str = "commands:
   bench             measure, and print the table with its ratios
   gpu [FOLDER]      gather what a machine with an NVIDIA GPU needs to test and measure this build
   julia --check     compare the Julia package's declarations with the header
+  licences          write LICENSES-THIRD-PARTY from the crates that are linked in; --check compares it instead
   package [FOLDER]  lay the library out as it is installed, with what CMake and pkg-config need
   symbols           build for release, and compare what the libraries export with the header";
 
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         ["test", ref rest @ ..] => test::run(rest),
         ["gpu", ref rest @ ..] => gpu::run(rest),
         ["julia", "--check"] => signatures::run(),
+        ["licences", ref rest @ ..] => licences::run(rest),
         ["package", ref rest @ ..] => package::run(rest),
         ["symbols"] => symbols::run(),
         _ => Err(COMMANDS.to_owned()),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::julia::Julia;
 use crate::library::{self, root};
-use crate::{consumers, header, shim, signatures, symbols, tools};
+use crate::{consumers, header, licences, shim, signatures, symbols, tools};
 
 const USAGE: &str = "usage: cargo xtask test [--only NAME]";
 /// A program that runs longer than this hangs. The programs themselves give up earlier, and say where.
@@ -172,6 +172,13 @@ fn whole_tree(tally: &mut Tally) {
     );
     tally.check();
 
+    heading("licences");
+    tally.add(
+        "LICENSES-THIRD-PARTY has what is linked in, and nothing of it needs a newer Rust than Cargo.toml says",
+        licences::run(&["--check"]).map(|()| 1),
+    );
+    tally.check();
+
     heading("Rust tests");
     tally.add(
         "cargo test",
@@ -272,7 +279,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
