@@ -1,5 +1,6 @@
 //! The project's chores: `cargo xtask <command>`.
 
+mod abi;
 mod bench;
 mod consumers;
 mod demo;
@@ -27,6 +28,7 @@ const COMMANDS: &str = "commands:
   bench             measure, and print the table with its ratios
   gpu [FOLDER]      gather what a machine with an NVIDIA GPU needs to test and measure this build
   julia --check     compare the Julia package's declarations with the header
+  abi               compare the interface with the last release of this minor version; --write makes this one it
   licences          write LICENSES-THIRD-PARTY from the crates that are linked in; --check compares it instead
   package [FOLDER]  lay the library out as it is installed, with what CMake and pkg-config need
   symbols           build for release, and compare what the libraries export with the header";
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         ["test", ref rest @ ..] => test::run(rest),
         ["gpu", ref rest @ ..] => gpu::run(rest),
         ["julia", "--check"] => signatures::run(),
+        ["abi", ref rest @ ..] => abi::run(rest),
         ["licences", ref rest @ ..] => licences::run(rest),
         ["package", ref rest @ ..] => package::run(rest),
         ["symbols"] => symbols::run(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::julia::Julia;
 use crate::library::{self, root};
-use crate::{consumers, header, licences, shim, signatures, symbols, tools};
+use crate::{abi, consumers, header, licences, shim, signatures, symbols, tools};
 
 const USAGE: &str = "usage: cargo xtask test [--only NAME]";
 /// A program that runs longer than this hangs. The programs themselves give up earlier, and say where.
@@ -157,6 +157,10 @@ fn whole_tree(tally: &mut Tally) {
     tally.add(
         "taskgpu.hpp compiles alone in C++17 and C++20, with and without exceptions",
         cpp_header(),
+    );
+    tally.add(
+        "the ABI is that of the last release of this minor version, or more",
+        abi::run(&[]).map(|()| 1),
     );
     tally.add(
         "the Julia package declares what taskgpu.h does",
