@@ -39,9 +39,19 @@ pub fn run() -> Result<(), String> {
     {
         return Err("libtaskgpu.so: it is not linked with -z nodelete; build.rs does that".to_owned());
     }
+    let floor = glibc(&readelf(&["--version-info", "--wide"], &shared)?);
+    let promised = glibc(&std::fs::read_to_string(root.join("README.md")).unwrap_or_default());
+    if floor > promised {
+        return Err(format!(
+            "libtaskgpu.so: it needs glibc {}.{}, newer than README.md promises ({}.{})",
+            floor.0, floor.1, promised.0, promised.1
+        ));
+    }
     println!(
-        "{} functions, declared and exported alike; SONAME {soname}, nodelete",
-        declared.len()
+        "{} functions, declared and exported alike; SONAME {soname}, nodelete, glibc {}.{}",
+        declared.len(),
+        floor.0,
+        floor.1
     );
     Ok(())
 }
@@ -65,6 +75,22 @@ fn readelf(args: &[&str], file: &Path) -> Result<String, String> {
         return Err(format!("readelf {}: {text}", file.display()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The newest version of glibc that a text names: as the version of a symbol, or as README.md writes it.
+fn glibc(text: &str) -> (u32, u32) {
+    let mut newest = (0, 0);
+    for word in ["GLIBC_", "glibc "] {
+        for (at, _) in text.match_indices(word) {
+            let rest = &text[at + word.len()..];
+            let end = rest
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap_or(rest.len());
+            let mut numbers = rest[..end].split('.').map(|number| number.parse().unwrap_or(0));
+            newest = newest.max((numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)));
+        }
+    }
+    newest
 }
 
 /// A header without its comments and what the preprocessor reads.
@@ -151,6 +177,14 @@ mod tests {
         let header = "/* tgpu_talk(1) */\n#define TGPU_X \\\n  tgpu_macro(1)\ntypedef void (*tgpu_callback)(void *data);\n\
                       tgpu_status tgpu_one(void);\nconst char *tgpu_two(int a,\n  int b);\n";
         assert_eq!(functions(header), set(&["tgpu_one", "tgpu_two"]));
+    }
+
+    #[test]
+    fn the_newest_glibc_counts() {
+        let table = "Name: GLIBC_2.34  Flags: none\nName: GLIBC_2.2.5\nName: GCC_4.2.0";
+        assert_eq!(glibc(table), (2, 34));
+        assert_eq!(glibc("with glibc 2.9 or newer"), (2, 9));
+        assert_eq!(glibc(""), (0, 0));
     }
 
     #[test]
