@@ -165,10 +165,11 @@ impl Place {
     }
 
     fn examples(&self) -> Outcome {
+        tools::require(tools::MPI)?;
         let folder = self.folder.join("their examples");
         copy(&root().join("examples"), &folder)?;
         let mut tests = 0;
-        for language in ["c", "cpp"] {
+        for language in ["c", "cpp", "mpi"] {
             let build = folder.join("build").join(language);
             let mut configure = project(&folder.join(language), &build, MAKE);
             tests += built_and_run(configure.arg(self.found_in(&self.multiarch)), &build)?;
@@ -273,6 +274,11 @@ fn run_tests(build: &Path, which: &[&str]) -> Outcome {
         if text.starts_with("TASKGPU_") || text == "LD_LIBRARY_PATH" {
             ctest.env_remove(&name);
         }
+    }
+    if tools::is_root() {
+        // Open MPI's mpirun asks for both.
+        ctest.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+        ctest.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     }
     count(&quietly(&mut ctest, PATIENCE)?)
 }
