@@ -12,7 +12,7 @@ use crate::backend::os::SignalFd;
 use crate::backend::{Backend, Callback, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
 
 use super::across::Staging;
-use super::reaper::{self, Remains};
+use super::reaper::{self, End, Remains};
 use super::registry::{self, runtime, Runtime};
 use super::stream::{Lease, Stream, StreamKind};
 use super::sync::{self, Predictor};
@@ -238,7 +238,12 @@ impl Device {
             surplus
                 .into_iter()
                 .filter_map(Lease::into_stream)
-                .for_each(|stream| reaper::leave(Remains::Stream(stream)));
+                .for_each(|stream| {
+                    reaper::leave(Remains::Stream {
+                        stream,
+                        end: End::default(),
+                    });
+                });
         }
         chosen
     }

@@ -18,7 +18,7 @@ use super::device::{self, Device};
 use super::event::{self, Recorded};
 use super::handle::{EventHandle, Held, Kind, Objects, Slot, StreamHandle, Table};
 use super::kernel;
-use super::reaper::{self, Remains};
+use super::reaper::{self, End, Remains};
 use super::registry;
 use super::sync::{self, Awaited, Predictor, WaitPolicy};
 use super::task::{self, Task};
@@ -208,6 +208,7 @@ impl Drop for Stream {
                 reaper::leave(Remains::RawStream {
                     device: self.device,
                     raw: self.raw,
+                    end: End::default(),
                 });
             }
         }
@@ -394,7 +395,10 @@ pub fn destroy(handle: StreamHandle) -> Result<()> {
     match STREAMS.remove(handle.bits()) {
         Some(stream) => {
             if stream.is_ours() {
-                reaper::leave(Remains::Stream(stream));
+                reaper::leave(Remains::Stream {
+                    stream,
+                    end: End::default(),
+                });
             }
             Ok(())
         }
