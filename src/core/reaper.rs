@@ -12,6 +12,7 @@ use once_cell::sync::OnceCell;
 
 use crate::backend::{os, Addr, Error, Fence, RawEvent, RawModule, RawStream, Result, Status};
 
+use super::calls::Earlier;
 use super::device::{self, Device};
 use super::event::Recorded;
 use super::registry;
@@ -19,10 +20,14 @@ use super::stream::Stream;
 
 /// Something to take apart.
 pub(crate) enum Remains {
-    /// Destroyed once it is idle. Kept whole until then, since its work may use what is left meanwhile.
-    Stream(Arc<Stream>),
+    /// Destroyed once its work has passed. Kept whole until then, since that may use what is left meanwhile.
+    Stream { stream: Arc<Stream>, end: End },
     /// The same after its last user has gone.
-    RawStream { device: &'static Device, raw: RawStream },
+    RawStream {
+        device: &'static Device,
+        raw: RawStream,
+        end: End,
+    },
     /// Destroyed at once: waits queued for it still happen.
     Event { device: &'static Device, raw: RawEvent },
     /// Unloaded once everything queued on the device now has passed.
@@ -56,7 +61,7 @@ enum Behind {
 impl Remains {
     fn behind(&self) -> Behind {
         match self {
-            Remains::Stream(_)
+            Remains::Stream { .. }
             | Remains::RawStream { .. }
             | Remains::Event { .. }
             | Remains::Staging { .. } => Behind::Nothing,
@@ -66,21 +71,40 @@ impl Remains {
     }
 
     /// True where nothing of their own keeps them.
-    fn ready(&self) -> bool {
+    fn ready(&mut self) -> bool {
         match self {
-            Remains::Stream(stream) => passed(
-                stream
-                    .device
-                    .backend
-                    .stream_idle(stream.device.ordinal, stream.raw()),
-            ),
-            Remains::RawStream { device, raw } => passed(device.backend.stream_idle(device.ordinal, *raw)),
+            Remains::Stream { stream, end } => end.passed(stream.device, stream.raw()),
+            Remains::RawStream { device, raw, end } => end.passed(device, *raw),
             Remains::Memory {
                 after: Some(recorded),
                 ..
             }
             | Remains::Staging { after: recorded, .. } => passed(recorded.done()),
             _ => true,
+        }
+    }
+}
+
+/// The end of what a stream that is left holds: a fence, once there is one. The stream itself is not asked whether it is
+/// idle, since that may put something on it.
+#[derive(Default)]
+pub(crate) struct End(Option<Fence>);
+
+impl End {
+    fn passed(&mut self, device: &Device, raw: RawStream) -> bool {
+        let fence = match self.0.take() {
+            Some(fence) => Ok(fence),
+            None => device.backend.fence(device.ordinal, raw),
+        };
+        match fence {
+            Ok(fence) => passed(device.backend.fence_reached(self.0.insert(fence))),
+            Err(error) => passed(Err(error)),
+        }
+    }
+
+    fn give_back(self, device: &Device) {
+        if let Some(fence) = self.0 {
+            device.backend.fence_drop(fence);
         }
     }
 }
@@ -182,6 +206,8 @@ fn run() {
 /// thousand streams would wait for a million points.
 struct Batch {
     behind: Behind,
+    /// Calls that may still queue work on what is left or with it.
+    earlier: Earlier,
     remains: Vec<Remains>,
     /// Streams that have not been marked yet: one that somebody is capturing takes no mark.
     unmarked: Vec<Arc<Stream>>,
@@ -197,6 +223,7 @@ fn batches(left: Vec<Remains>) -> Vec<Batch> {
             Some(batch) => batch.remains.push(remains),
             None => batches.push(Batch {
                 behind,
+                earlier: Earlier::now(),
                 remains: vec![remains],
                 unmarked: streams(behind),
                 marks: Vec::new(),
@@ -251,6 +278,9 @@ fn passed(state: Result<bool>) -> bool {
 impl Batch {
     /// Takes apart what does not have to wait. True when nothing is left.
     fn try_finish(&mut self) -> bool {
+        if !self.earlier.over() {
+            return false;
+        }
         let marks = &mut self.marks;
         self.unmarked.retain(|stream| match Mark::new(stream) {
             Ok(mark) => {
@@ -269,9 +299,12 @@ impl Batch {
         if !self.marks.is_empty() || !self.unmarked.is_empty() {
             return false;
         }
-        let (ready, kept): (Vec<_>, Vec<_>) = self.remains.drain(..).partition(Remains::ready);
-        self.remains = kept;
-        ready.into_iter().for_each(finish);
+        for mut remains in std::mem::take(&mut self.remains) {
+            match remains.ready() {
+                true => finish(remains),
+                false => self.remains.push(remains),
+            }
+        }
         self.remains.is_empty()
     }
 }
@@ -295,8 +328,11 @@ fn finish(remains: Remains) {
     // Failures have nobody to tell: the object is gone for its owner, and a lost device takes all it had with it.
     match remains {
         // Its last user destroys it, here or in a call that still runs.
-        Remains::Stream(stream) => drop(stream),
-        Remains::RawStream { device, raw } => device.backend.stream_destroy(device.ordinal, raw),
+        Remains::Stream { stream, end } => end.give_back(stream.device),
+        Remains::RawStream { device, raw, end } => {
+            end.give_back(device);
+            device.backend.stream_destroy(device.ordinal, raw);
+        }
         Remains::Event { device, raw } => device.backend.event_destroy(device.ordinal, raw),
         Remains::Module { device, raw } => device.backend.module_destroy(device.ordinal, raw),
         Remains::Memory { device, addr, .. } => drop(device.backend.free(device.ordinal, addr)),

@@ -65,6 +65,7 @@ pub fn build() -> Result<PathBuf, String> {
         .arg(&target)
         // Linked object by object, so that only the vendor's names are exported.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("TASKGPU_SONAME", NAMES[0])
         .status()
         .map_err(|error| format!("cargo: {error}"))?;
     if !built.success() {
