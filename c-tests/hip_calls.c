@@ -40,6 +40,22 @@ static void F17_a_stream_is_destroyed_after_its_work(void) {
     CHECK_EQ(count_of("streams"), live - 1);
 }
 
+/* The same where the work is not under way but waits for another stream's. */
+static void F17_a_stream_that_waits_for_another_is_destroyed_after_it(void) {
+    struct gate gate = GATE;
+    tgpu_stream s = NULL, other = NULL;
+    CHECK_OK(tgpu_stream_create(NULL, &s));
+    CHECK_OK(tgpu_stream_create(NULL, &other));
+    hold(other, &gate);
+    CHECK_OK(tgpu_stream_wait_stream(s, other));
+    CHECK_OK(tgpu_stream_destroy(s));
+    for (int i = 0; i < 10; i++) let_the_reaper_look();
+    CHECK_EQ(count_of("hipStreamDestroy"), 10);
+    open_gate(&gate);
+    WAIT_UNTIL(count_of("hipStreamDestroy") == 11);
+    CHECK_OK(tgpu_stream_destroy(other));
+}
+
 static void F22_nobody_asks_a_stream_that_is_left_how_far_it_is(void) {
     struct gate gate = GATE;
     tgpu_stream s = NULL;
@@ -56,6 +72,7 @@ static void F22_nobody_asks_a_stream_that_is_left_how_far_it_is(void) {
 int main(int argc, char **argv) {
     begin(argc, argv);
     RUN_IN_CHILD(F17_a_stream_is_destroyed_after_its_work, FRESH);
+    RUN_IN_CHILD(F17_a_stream_that_waits_for_another_is_destroyed_after_it, FRESH);
     RUN_IN_CHILD(F22_nobody_asks_a_stream_that_is_left_how_far_it_is, FRESH);
     return end();
 }

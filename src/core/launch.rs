@@ -16,9 +16,8 @@ pub fn launch(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: A
     let device = stream.device;
     check(&kernel, device, shape).map_err(|e| e.on_stream(stream.id))?;
     let code = kernel.on(device)?;
-    device
-        .backend
-        .launch(device.ordinal, stream.queue(), code, shape, args)
+    stream
+        .queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args))
         .map_err(|e| stream.concern(name(&kernel, e)))?;
     stream.launched(kernel.number);
     Ok(())

@@ -15,7 +15,7 @@ use crate::backend::{os, Addr, Error, Fence, RawEvent, RawModule, RawStream, Res
 use super::device::{self, Device};
 use super::event::Recorded;
 use super::registry;
-use super::stream::Stream;
+use super::stream::{End, Stream};
 
 /// Something to take apart.
 pub(crate) enum Remains {
@@ -72,38 +72,14 @@ impl Remains {
     /// True where nothing of their own keeps them.
     fn ready(&mut self) -> bool {
         match self {
-            Remains::Stream { stream, end } => end.passed(stream.device, stream.raw()),
-            Remains::RawStream { device, raw, end } => end.passed(device, *raw),
+            Remains::Stream { stream, end } => passed(end.reached(stream.device, stream.raw())),
+            Remains::RawStream { device, raw, end } => passed(end.reached(device, *raw)),
             Remains::Memory {
                 after: Some(recorded),
                 ..
             }
             | Remains::Staging { after: recorded, .. } => passed(recorded.done()),
             _ => true,
-        }
-    }
-}
-
-/// The end of what a stream that is left holds: a fence, once there is one. The stream itself is not asked whether it is
-/// idle, since that may put something on it.
-#[derive(Default)]
-pub(crate) struct End(Option<Fence>);
-
-impl End {
-    fn passed(&mut self, device: &Device, raw: RawStream) -> bool {
-        let fence = match self.0.take() {
-            Some(fence) => Ok(fence),
-            None => device.backend.fence(device.ordinal, raw),
-        };
-        match fence {
-            Ok(fence) => passed(device.backend.fence_reached(self.0.insert(fence))),
-            Err(error) => passed(Err(error)),
-        }
-    }
-
-    fn give_back(self, device: &Device) {
-        if let Some(fence) = self.0 {
-            device.backend.fence_drop(fence);
         }
     }
 }
@@ -266,9 +242,10 @@ impl Mark {
     }
 }
 
-/// True for work that has passed, and for work that will not get any further: on a lost device nothing runs.
+/// True for work that has passed, and for work that will not get any further: on a lost device nothing runs. False where it
+/// cannot be told now.
 fn passed(state: Result<bool>) -> bool {
-    state.unwrap_or_else(|error| error.status() != Status::Capturing)
+    state.unwrap_or_else(|error| !matches!(error.status(), Status::Capturing | Status::OutOfMemory))
 }
 
 impl Batch {
@@ -280,7 +257,7 @@ impl Batch {
                 marks.push(mark);
                 false
             }
-            Err(error) => error.status() == Status::Capturing,
+            Err(error) => !passed(Err(error)),
         });
         let (done, waiting) = self
             .marks
@@ -314,6 +291,7 @@ fn streams(behind: Behind) -> Vec<Arc<Stream>> {
         })
         .filter(|device| device.is_open())
         .flat_map(Device::streams)
+        .filter(|stream| !stream.known_idle())
         .collect()
 }
 

@@ -1,7 +1,7 @@
 //! Streams: work in order. Owned by the caller, leased to a task, or imported from a vendor's program.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::device::{self, Device};
 use super::event::{self, Recorded};
 use super::handle::{EventHandle, Held, Kind, Objects, Slot, StreamHandle, Table};
 use super::kernel;
-use super::reaper::{self, End, Remains};
+use super::reaper::{self, Remains};
 use super::registry;
 use super::sync::{self, Awaited, Predictor, WaitPolicy};
 use super::task::{self, Task};
@@ -36,11 +36,9 @@ pub enum StreamKind {
 }
 
 /// Everything that was queued through us has finished.
-const NONE: u8 = 0;
-/// There may be unfinished work.
-const SOME: u8 = 1;
-/// The vendor's handle was given out: others may have queued work.
-const ANYBODYS: u8 = 2;
+const NONE: u64 = 0;
+/// There may be unfinished work. Greater numbers: the same, and the look of that number is about to find out.
+const SOME: u64 = 1;
 
 /// A stream of a device.
 pub(crate) struct Stream {
@@ -53,7 +51,11 @@ pub(crate) struct Stream {
     native_priority: i32,
     waits: Predictor,
     /// What is known about unfinished work.
-    work: AtomicU8,
+    work: AtomicU64,
+    /// The number of the last look whether there is any.
+    looks: AtomicU64,
+    /// The vendor's handle was given out: others may queue work.
+    shared: AtomicBool,
     /// The number of the kernel last launched, for the text after a device was lost.
     last_kernel: AtomicU64,
 }
@@ -80,7 +82,9 @@ impl Stream {
             effective: new.effective,
             native_priority: new.native_priority,
             waits: Predictor::default(),
-            work: AtomicU8::new(NONE),
+            work: AtomicU64::new(NONE),
+            looks: AtomicU64::new(SOME),
+            shared: AtomicBool::new(kind == StreamKind::Imported),
             last_kernel: AtomicU64::new(0),
         }
     }
@@ -96,25 +100,44 @@ impl Stream {
         self.raw
     }
 
-    /// The stream for the backend, to queue work on it.
+    /// Queues work.
     #[inline]
-    pub(crate) fn queue(&self) -> RawStream {
-        if self.work.load(Ordering::Relaxed) == NONE {
-            self.work.store(SOME, Ordering::Relaxed);
-        }
-        self.raw
+    pub(crate) fn queue<T>(&self, work: impl FnOnce(RawStream) -> T) -> T {
+        let queued = work(self.raw);
+        // Afterwards: a look that does not see this work has begun before it was queued, and so said so before.
+        self.work.store(SOME, Ordering::Release);
+        queued
     }
 
-    /// True where no work is unfinished. Asks the vendor only where we do not know.
-    ///
-    /// Only the lease pool uses this, of streams that nobody has any more. A thread that queued on another task's lease
-    /// while that was waited for can make it wrong: the stream then drains under its next task, as it may anyway.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.work.load(Ordering::Relaxed) == NONE
-            || matches!(
-                self.device.backend.stream_idle(self.device.ordinal, self.raw),
-                Ok(true)
-            )
+    /// Looks whether everything queued so far has finished, and remembers it if nothing was queued meanwhile.
+    fn look(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let number = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.work.load(Ordering::Relaxed) != NONE {
+            self.work.store(number, Ordering::SeqCst);
+        }
+        let done = look()?;
+        if done {
+            // Fails where something was queued, and where a later look has begun, which sees more.
+            let _ = self
+                .work
+                .compare_exchange(number, NONE, Ordering::Release, Ordering::Relaxed);
+        }
+        Ok(done)
+    }
+
+    /// True where no work is unfinished and the vendor need not be asked, who may put something on the stream to find out.
+    pub(crate) fn known_idle(&self) -> bool {
+        self.work.load(Ordering::Acquire) == NONE && !self.shared.load(Ordering::Relaxed)
+    }
+
+    /// True when everything queued has finished.
+    fn idle(&self) -> Result<bool> {
+        let Device { backend, ordinal, .. } = *self.device;
+        if self.known_idle() {
+            return Ok(true);
+        }
+        self.look(|| backend.stream_idle(ordinal, self.raw))
+            .map_err(|e| self.concern(e))
     }
 
     /// False for a stream that somebody else made and may destroy.
@@ -136,27 +159,16 @@ impl Stream {
         let Device { backend, ordinal, .. } = *self.device;
         if patience == Some(Duration::ZERO) {
             // There is no time for anything to happen: a question, which puts no event of a wait on the stream.
-            return backend
-                .stream_idle(ordinal, self.raw)
-                .map_err(|e| self.concern(e));
+            return self.idle();
         }
-        let work = self.work.load(Ordering::Relaxed);
-        if work == SOME {
-            // Said before the fence is taken: whoever queues behind it says otherwise again.
-            self.work.store(NONE, Ordering::Relaxed);
-        }
-        let fence = backend.fence(ordinal, self.raw);
-        let done = fence.and_then(|fence| {
+        self.look(|| {
             let mut reach = Reach {
                 stream: self,
-                fence: Some(fence),
+                fence: Some(backend.fence(ordinal, self.raw)?),
             };
             sync::wait(&mut reach, policy, &self.waits, patience)
-        });
-        if work == SOME && !matches!(done, Ok(true)) {
-            self.work.store(SOME, Ordering::Relaxed);
-        }
-        done.map_err(|e| self.concern(e))
+        })
+        .map_err(|e| self.concern(e))
     }
 
     /// Lets later work wait for what was recorded.
@@ -165,16 +177,14 @@ impl Stream {
         if !device::same_backend(self.device, recorded.device) {
             return across::wait(self, recorded);
         }
-        backend
-            .stream_wait_event(ordinal, self.queue(), recorded.raw)
+        self.queue(|raw| backend.stream_wait_event(ordinal, raw, recorded.raw))
             .map_err(|e| self.concern(e))
     }
 
     /// Holds later work back until the gate is opened that `arrange` gets first.
     pub(crate) fn gate(&self, arrange: impl FnOnce(Gate) -> Result<()>) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
-        backend
-            .stream_gate(ordinal, self.queue(), Box::new(arrange))
+        self.queue(|raw| backend.stream_gate(ordinal, raw, Box::new(arrange)))
             .map_err(|e| self.concern(e))
     }
 
@@ -189,8 +199,7 @@ impl Stream {
     pub(crate) fn call_back(&self, callback: Callback) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
         let guarded: Callback = Box::new(move |status| task::in_callback(|| callback(status)));
-        backend
-            .stream_callback(ordinal, self.queue(), guarded)
+        self.queue(|raw| backend.stream_callback(ordinal, raw, guarded))
             .map_err(|e| self.concern(e))
     }
 }
@@ -211,6 +220,28 @@ impl Drop for Stream {
                     end: End::default(),
                 });
             }
+        }
+    }
+}
+
+/// The end of what a stream holds, for those who look at it from time to time: a fence, once there is one. The stream itself
+/// is not asked again and again, since that may put something on it each time.
+#[derive(Default)]
+pub(crate) struct End(Option<Fence>);
+
+impl End {
+    /// True when everything has passed that the stream held at the first question.
+    pub(crate) fn reached(&mut self, device: &Device, raw: RawStream) -> Result<bool> {
+        let fence = match self.0.take() {
+            Some(fence) => fence,
+            None => device.backend.fence(device.ordinal, raw)?,
+        };
+        device.backend.fence_reached(self.0.insert(fence))
+    }
+
+    pub(crate) fn give_back(self, device: &Device) {
+        if let Some(fence) = self.0 {
+            device.backend.fence_drop(fence);
         }
     }
 }
@@ -395,10 +426,8 @@ pub fn destroy(handle: StreamHandle) -> Result<()> {
     match STREAMS.remove(handle.bits()) {
         Some(stream) => {
             if stream.is_ours() {
-                reaper::leave(Remains::Stream {
-                    stream,
-                    end: End::default(),
-                });
+                let end = End::default();
+                reaper::leave(Remains::Stream { stream, end });
             }
             Ok(())
         }
@@ -440,12 +469,7 @@ pub fn set(handle: StreamHandle) -> Result<()> {
 
 /// True when everything queued has finished.
 pub fn query(handle: StreamHandle) -> Result<bool> {
-    let stream = resolve(task::here()?, handle)?;
-    stream
-        .device
-        .backend
-        .stream_idle(stream.device.ordinal, stream.raw)
-        .map_err(|e| stream.concern(e))
+    resolve(task::here()?, handle)?.idle()
 }
 
 /// Waits for everything queued so far, in the task's way; `false` if `patience` was over first.
@@ -514,7 +538,7 @@ pub fn import(index: i32, native: NativeHandle) -> Result<StreamHandle> {
 /// The vendor's handle.
 pub fn native(handle: StreamHandle) -> Result<*mut c_void> {
     let stream = resolve(task::here()?, handle)?;
-    stream.work.store(ANYBODYS, Ordering::Relaxed);
+    stream.shared.store(true, Ordering::Relaxed);
     stream
         .device
         .backend
