@@ -12,7 +12,7 @@ use crate::backend::os::SignalFd;
 use crate::backend::{Backend, Callback, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
 
 use super::across::Staging;
-use super::reaper::{self, Remains};
+use super::reaper::{self, Frees, Remains};
 use super::registry::{self, runtime, Runtime};
 use super::stream::{End, Lease, Stream, StreamKind};
 use super::sync::{self, Predictor};
@@ -40,6 +40,8 @@ pub(crate) struct Device {
     synchronizes: Predictor,
     /// Pinned memory for copies through the host, between uses.
     pub(crate) staging: Staging,
+    /// What the reaper has to free of its memory.
+    pub(crate) frees: Frees,
 }
 
 struct Live {
@@ -94,6 +96,7 @@ impl Device {
             live: Mutex::new(HashMap::new()),
             synchronizes: Predictor::default(),
             staging: Staging::default(),
+            frees: Frees::default(),
         }
     }
 

@@ -145,7 +145,7 @@ fn with_reclaim(
             &|| {
                 // A device in error has its own text, from the attempt that follows.
                 let _ = device.wait_for_all();
-                reaper::settle();
+                reaper::settle(device);
             },
             &|| drop(device.backend.trim(device.ordinal, 0)),
             &|| {

@@ -69,6 +69,14 @@ impl Remains {
         }
     }
 
+    /// The device whose memory it is.
+    fn frees(&self) -> Option<&'static Device> {
+        match self {
+            Remains::Memory { device, .. } | Remains::HostMemory { device, .. } => Some(device),
+            _ => None,
+        }
+    }
+
     /// True where nothing of their own keeps them.
     fn ready(&mut self) -> bool {
         match self {
@@ -84,6 +92,13 @@ impl Remains {
     }
 }
 
+/// Memory of a device that was left to the reaper, in pieces.
+#[derive(Default)]
+pub(crate) struct Frees {
+    left: AtomicU64,
+    done: AtomicU64,
+}
+
 static LEFT: SegQueue<Remains> = SegQueue::new();
 static THREAD: OnceCell<std::thread::Thread> = OnceCell::new();
 
@@ -92,8 +107,6 @@ const ASLEEP: u8 = 0;
 /// The thread works or naps; it will look by itself.
 const AWAKE: u8 = 1;
 static STATE: AtomicU8 = AtomicU8::new(AWAKE);
-/// Looks at everything so far.
-static ROUNDS: AtomicU64 = AtomicU64::new(0);
 
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
@@ -105,6 +118,9 @@ const LAST_NAPS: u32 = 5;
 pub(crate) fn leave(remains: Remains) {
     if registry::forked() || registry::exiting() {
         return;
+    }
+    if let Some(device) = remains.frees() {
+        device.frees.left.fetch_add(1, Ordering::Relaxed);
     }
     LEFT.push(remains);
     let started = THREAD.get_or_try_init(|| {
@@ -122,16 +138,16 @@ pub(crate) fn leave(remains: Remains) {
     }
 }
 
-/// Lets the reaper look at everything left so far, once, without waiting for long. For threads that ran out of memory.
-pub(crate) fn settle() {
+/// Waits until the reaper has freed what was left so far of the device's memory, but not for long: it may be behind work of
+/// other threads. For those who ran out of memory.
+pub(crate) fn settle(device: &Device) {
     let Some(thread) = THREAD.get() else { return };
     if thread.id() == std::thread::current().id() {
         return;
     }
-    let before = ROUNDS.load(Ordering::Acquire);
+    let left = device.frees.left.load(Ordering::Relaxed);
     let start = Instant::now();
-    // Two rounds: the one under way may have looked before the last thing was left.
-    while ROUNDS.load(Ordering::Acquire) < before + 2 && start.elapsed() < LONGEST_SETTLE {
+    while device.frees.done.load(Ordering::Acquire) < left && start.elapsed() < LONGEST_SETTLE {
         STATE.store(AWAKE, Ordering::SeqCst);
         thread.unpark();
         std::thread::sleep(SHORTEST_NAP);
@@ -152,7 +168,6 @@ fn run() {
         let worked = !left.is_empty();
         pending.extend(batches(left));
         pending.retain_mut(|batch| !batch.try_finish());
-        ROUNDS.fetch_add(1, Ordering::Release);
         nap = if worked {
             SHORTEST_NAP
         } else {
@@ -296,6 +311,7 @@ fn streams(behind: Behind) -> Vec<Arc<Stream>> {
 }
 
 fn finish(remains: Remains) {
+    let frees = remains.frees();
     // Failures have nobody to tell: the object is gone for its owner, and a lost device takes all it had with it.
     match remains {
         // Its last user destroys it, here or in a call that still runs.
@@ -315,5 +331,8 @@ fn finish(remains: Remains) {
                 drop(device.backend.host_free(device.ordinal, addr));
             }
         }
+    }
+    if let Some(device) = frees {
+        device.frees.done.fetch_add(1, Ordering::Release);
     }
 }
