@@ -208,6 +208,28 @@ fn as_unsafe(handler: extern "C" fn()) -> unsafe extern "C" fn() {
     handler
 }
 
+/// Commands of membarrier(2), which the libc crate does not name.
+const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call takes three integers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Gets ready for [`barrier_everywhere`]; false where the system offers none (before Linux 4.14, in some sandboxes).
+pub fn barriers_register() -> bool {
+    membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED)
+}
+
+/// A full memory barrier in every running thread of the process. Only after [`barriers_register`] answered true.
+pub fn barrier_everywhere() {
+    let done = membarrier(MEMBARRIER_PRIVATE_EXPEDITED)
+        // A fork's child may have to say again that it wants them.
+        || (barriers_register() && membarrier(MEMBARRIER_PRIVATE_EXPEDITED));
+    assert!(done, "membarrier failed: {}", std::io::Error::last_os_error());
+}
+
 /// Calls a function when a thread that asked for it exits.
 ///
 /// A POSIX key rather than a Rust thread-local with a destructor: it runs after the C++ `thread_local`s of the

@@ -12,6 +12,7 @@ use crate::backend::os::SignalFd;
 use crate::backend::{Backend, Callback, DeviceInfo, Error, RawStream, Result, Status, StreamSpec};
 
 use super::across::Staging;
+use super::handle::Place;
 use super::reaper::{self, Frees, Remains};
 use super::registry::{self, runtime, Runtime};
 use super::stream::{End, Lease, Stream, StreamKind};
@@ -70,8 +71,11 @@ struct Waiting {
 impl Waiting {
     /// A stream in error is not idle; it goes on draining.
     fn is_idle(&mut self) -> bool {
+        if self.lease.is_known_idle() {
+            return true;
+        }
         let stream = self.lease.stream();
-        stream.known_idle() || matches!(self.end.reached(stream.device, stream.raw()), Ok(true))
+        matches!(self.end.reached(stream.device, stream.raw()), Ok(true))
     }
 
     fn into_lease(self) -> Lease {
@@ -158,6 +162,18 @@ impl Device {
         lost.clone()
     }
 
+    /// True for a device that no call has found lost.
+    #[inline]
+    pub(crate) fn is_well(&self) -> bool {
+        self.lost.get().is_none()
+    }
+
+    /// What the device is, if somebody has asked before.
+    #[inline]
+    pub(crate) fn known_info(&self) -> Option<&DeviceInfo> {
+        self.info.get()
+    }
+
     /// Refuses a device that a call has found lost: whatever its runtime answers now, its results are not to be trusted.
     #[inline]
     pub(crate) fn usable(&self) -> Result<()> {
@@ -194,11 +210,15 @@ impl Device {
     /// Makes a stream on the device.
     pub(crate) fn create_stream(&'static self, spec: StreamSpec, kind: StreamKind) -> Result<Arc<Stream>> {
         self.open()?;
+        let place = Place::take()?;
         let new = self
             .backend
             .stream_create(self.ordinal, spec)
             .map_err(|e| self.concern(e))?;
-        Ok(self.enlist(|id| Stream::new(self, new, id, kind, spec.priority), new.raw))
+        Ok(self.enlist(
+            |id| Stream::new(place, self, new, id, kind, spec.priority),
+            new.raw,
+        ))
     }
 
     /// Gives a stream its id and remembers it: one native stream keeps one id however often it is imported.
@@ -232,7 +252,7 @@ impl Device {
         }
         self.pool.made.fetch_add(1, Ordering::Relaxed);
         self.create_stream(StreamSpec::default(), StreamKind::Leased)
-            .and_then(Lease::new)
+            .map(Lease::new)
             .inspect_err(|_| {
                 self.pool.made.fetch_sub(1, Ordering::Relaxed);
             })
@@ -268,7 +288,17 @@ impl Device {
 
     /// Takes a lease back from a task that has ended. Takes no lock, calls no vendor.
     pub(crate) fn take_back(&self, lease: Lease) {
-        self.pool.returned.push(lease);
+        if !lease.used_up() {
+            self.pool.returned.push(lease);
+            return;
+        }
+        self.pool.made.fetch_sub(1, Ordering::Relaxed);
+        if let Some(stream) = lease.into_stream() {
+            reaper::leave(Remains::Stream {
+                stream,
+                end: End::default(),
+            });
+        }
     }
 
     /// Runs `work` on a pooled stream, for what belongs on no caller's stream. The stream drains in the pool.

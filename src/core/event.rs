@@ -11,7 +11,7 @@ use crate::backend::os::SignalFd;
 use crate::backend::{Error, EventState, Patience, RawEvent, Result, Status};
 
 use super::device::Device;
-use super::handle::{EventHandle, Kind, Objects, StreamHandle, Table};
+use super::handle::{EventHandle, Kind, Object, Objects, Place, StreamHandle, Table};
 use super::reaper::{self, Remains};
 use super::registry;
 use super::stream::{self, Stream};
@@ -85,9 +85,22 @@ struct Event {
     timing: bool,
     last: Mutex<Option<Arc<Recorded>>>,
     waits: Predictor,
+    place: Place<Event>,
 }
 
 static EVENTS: Objects<Event> = Table::new(Kind::Event);
+
+impl Object for Event {
+    type Words = ();
+
+    fn table() -> &'static Objects<Event> {
+        &EVENTS
+    }
+
+    fn place(&self) -> &Place<Event> {
+        &self.place
+    }
+}
 
 /// What an event recorded last, `None` if it never was.
 pub(crate) fn recorded(handle: EventHandle) -> Result<Option<Arc<Recorded>>> {
@@ -101,8 +114,9 @@ pub fn create(timing: bool) -> Result<EventHandle> {
         timing,
         last: Mutex::new(None),
         waits: Predictor::default(),
+        place: Place::take()?,
     };
-    EVENTS.insert(Arc::new(event)).map(EventHandle::from_bits)
+    Ok(EventHandle::from_bits(EVENTS.insert(Arc::new(event))))
 }
 
 /// Ends an event's handle. Waits already queued for it still happen.

@@ -4,9 +4,13 @@
 //! looks like a pointer, and 32 bits of one never look like a handle. Each slot remembers the one handle that is valid
 //! for it; everything else (stale, destroyed twice, another copy's, garbage) differs from it.
 //!
-//! Slots are never freed, so looking at one is always allowed. What an object owns hangs in the slot behind an
+//! Slots are never freed, so looking at one is always allowed. An object hangs in its slot behind an
 //! [`ArcSwapOption`]: reading it costs no shared counter, and whoever reads it while another thread destroys the
 //! handle keeps the object alive until done.
+//!
+//! Beside it a slot has words for what the hottest calls need of the object. They are atomics that outlive it, so reading
+//! them takes nothing else; who looks at the handle afterwards knows whether they are the object's. An object has its slot
+//! for as long as it lives, its handle's end does not matter, so no object writes into another one's words.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -284,15 +288,78 @@ impl<B: Default> Table<B> {
     }
 }
 
-/// A table whose slots hold shared objects.
-pub(crate) type Objects<T> = Table<ArcSwapOption<T>>;
+/// What a handle can name by way of a slot.
+pub(crate) trait Object: Send + Sync + Sized + 'static {
+    /// What the hottest calls need of it.
+    type Words: Default + Send + Sync;
 
-impl<T: Send + Sync> Objects<T> {
-    /// Gives an object a handle.
-    pub(crate) fn insert(&'static self, object: Arc<T>) -> Result<u64> {
-        let slot = self.take()?;
-        slot.body.store(Some(object));
-        Ok(self.publish(slot))
+    /// Where its handles are.
+    fn table() -> &'static Objects<Self>;
+
+    /// Its slot.
+    fn place(&self) -> &Place<Self>;
+}
+
+/// What a slot holds of an object.
+pub(crate) struct Body<T: Object> {
+    object: ArcSwapOption<T>,
+    pub(crate) words: T::Words,
+}
+
+impl<T: Object> Default for Body<T> {
+    fn default() -> Body<T> {
+        Body {
+            object: ArcSwapOption::empty(),
+            words: T::Words::default(),
+        }
+    }
+}
+
+/// A table whose slots hold shared objects.
+pub(crate) type Objects<T> = Table<Body<T>>;
+/// A slot of such a table.
+pub(crate) type Home<T> = Slot<Body<T>>;
+
+/// An object's slot, for as long as the object lives.
+pub(crate) struct Place<T: Object>(&'static Home<T>);
+
+impl<T: Object> Place<T> {
+    /// For an object about to be made.
+    pub(crate) fn take() -> Result<Place<T>> {
+        T::table().take().map(Place)
+    }
+
+    pub(crate) fn home(&self) -> &'static Home<T> {
+        self.0
+    }
+}
+
+impl<T: Object> std::ops::Deref for Place<T> {
+    type Target = T::Words;
+
+    #[inline]
+    fn deref(&self) -> &T::Words {
+        &self.0.body.words
+    }
+}
+
+impl<T: Object> Drop for Place<T> {
+    fn drop(&mut self) {
+        T::table().give_back(self.0);
+    }
+}
+
+impl<T: Object> Objects<T> {
+    /// Gives an object its handle.
+    pub(crate) fn insert(&'static self, object: Arc<T>) -> u64 {
+        self.publish(self.put(object))
+    }
+
+    /// Puts an object into its slot, without a handle.
+    pub(crate) fn put(&'static self, object: Arc<T>) -> &'static Home<T> {
+        let home = object.place().home();
+        home.body.object.store(Some(object));
+        home
     }
 
     /// The object behind a handle.
@@ -301,7 +368,7 @@ impl<T: Send + Sync> Objects<T> {
         if let Some(slot) = self.slot(bits) {
             // The object first, the handle second: an object is put in before its handle is published and
             // replaced only after that handle has ended, so a handle still valid now vouches for what was read.
-            let object = slot.body.load();
+            let object = slot.body.object.load();
             if object.is_some() && bits != 0 && slot.is(bits) {
                 return Ok(Held(object));
             }
@@ -310,19 +377,19 @@ impl<T: Send + Sync> Objects<T> {
     }
 
     /// What hangs in a slot, with or without a valid handle.
-    pub(crate) fn held(&self, slot: &'static Slot<ArcSwapOption<T>>) -> Held<T> {
-        Held(slot.body.load())
+    pub(crate) fn held(&self, slot: &'static Home<T>) -> Held<T> {
+        Held(slot.body.object.load())
     }
 
-    /// Ends a handle and gives what it named. The slot is free again.
+    /// Takes out what hangs in a slot whose handle has ended.
+    pub(crate) fn take_out(&self, slot: &'static Home<T>) -> Option<Arc<T>> {
+        slot.body.object.swap(None)
+    }
+
+    /// Ends a handle and gives what it named. The slot is free again when that is dropped.
     pub(crate) fn remove(&'static self, bits: u64) -> Option<Arc<T>> {
         let slot = self.slot(bits)?;
-        if !slot.end(bits) {
-            return None;
-        }
-        let object = slot.body.swap(None);
-        self.give_back(slot);
-        object
+        slot.end(bits).then(|| self.take_out(slot))?
     }
 }
 
@@ -342,13 +409,47 @@ impl<T> std::ops::Deref for Held<T> {
 mod tests {
     use super::*;
 
-    static TABLE: Objects<String> = Table::new(Kind::Event);
+    /// A type with a table of its own, which holds a `$value`.
+    macro_rules! object {
+        ($name:ident, $table:ident, $kind:ident, $value:ty) => {
+            struct $name {
+                value: $value,
+                place: Place<$name>,
+            }
+
+            static $table: Objects<$name> = Table::new(Kind::$kind);
+
+            impl Object for $name {
+                type Words = ();
+
+                fn table() -> &'static Objects<$name> {
+                    &$table
+                }
+
+                fn place(&self) -> &Place<$name> {
+                    &self.place
+                }
+            }
+
+            impl $name {
+                fn insert(value: $value) -> u64 {
+                    let place = Place::take().unwrap();
+                    $table.insert(Arc::new($name { value, place }))
+                }
+            }
+        };
+    }
+
+    object!(Text, TABLE, Event, String);
 
     #[test]
     fn a_handle_finds_its_object_until_it_is_removed_once() {
-        let bits = TABLE.insert(Arc::new("a".into())).unwrap();
-        assert_eq!(TABLE.get(bits).unwrap().as_str(), "a");
-        assert_eq!(TABLE.remove(bits).as_deref().map(String::as_str), Some("a"));
+        let bits = Text::insert("a".into());
+        assert_eq!(TABLE.get(bits).unwrap().value, "a");
+        assert_eq!(
+            TABLE.remove(bits).map(|text| text.value.clone()).as_deref(),
+            Some("a")
+        );
         assert!(TABLE.remove(bits).is_none());
         assert_eq!(
             TABLE.get(bits).map(|_| ()).unwrap_err().status(),
@@ -358,7 +459,7 @@ mod tests {
 
     #[test]
     fn no_changed_bit_and_no_half_of_a_handle_is_valid() {
-        let bits = TABLE.insert(Arc::new("b".into())).unwrap();
+        let bits = Text::insert("b".into());
         for bit in 0..64 {
             let other = bits ^ (1 << bit);
             // Another live test's handle may differ in one slot bit only; it is a valid handle then.
@@ -376,8 +477,8 @@ mod tests {
 
     #[test]
     fn a_slot_is_retired_before_its_generation_wraps() {
-        static SMALL: Objects<u8> = Table::new(Kind::Module);
-        let first = SMALL.insert(Arc::new(0)).unwrap();
+        object!(Small, SMALL, Module, u8);
+        let first = Small::insert(0);
         let slot = SMALL.find(first).unwrap();
         SMALL.remove(first);
         // As if all generations but the last had been used.
@@ -385,10 +486,11 @@ mod tests {
             salt().first_generation.wrapping_sub(1) & GENERATION_MASK,
             Ordering::Relaxed,
         );
-        let last = SMALL.insert(Arc::new(1)).unwrap();
+        let last = Small::insert(1);
+        assert_eq!(SMALL.get(last).unwrap().value, 1);
         assert_eq!(last & SLOT_MASK, first & SLOT_MASK);
         SMALL.remove(last);
-        let next = SMALL.insert(Arc::new(2)).unwrap();
+        let next = Small::insert(2);
         assert_ne!(
             next & SLOT_MASK,
             first & SLOT_MASK,
@@ -398,17 +500,17 @@ mod tests {
 
     #[test]
     fn slots_of_every_chunk_are_reachable() {
-        static MANY: Objects<usize> = Table::new(Kind::Kernel);
-        let handles: Vec<u64> = (0..5000).map(|i| MANY.insert(Arc::new(i)).unwrap()).collect();
+        object!(Many, MANY, Kernel, usize);
+        let handles: Vec<u64> = (0..5000).map(Many::insert).collect();
         for (i, bits) in handles.iter().enumerate() {
-            assert_eq!(**MANY.get(*bits).unwrap(), i);
+            assert_eq!(MANY.get(*bits).unwrap().value, i);
         }
     }
 
     #[test]
     fn readers_never_see_an_object_under_another_handle() {
-        static RACE: Objects<u64> = Table::new(Kind::Stream);
-        let current = AtomicU64::new(RACE.insert(Arc::new(0)).unwrap());
+        object!(Race, RACE, Stream, u64);
+        let current = AtomicU64::new(Race::insert(0));
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -418,7 +520,7 @@ mod tests {
                         if let Ok(object) = RACE.get(bits) {
                             // The object holds the low bits of the generation it was published with.
                             let generation = (bits >> SLOT_BITS) & GENERATION_MASK;
-                            let number = **object;
+                            let number = object.value;
                             assert_eq!((salt().first_generation + number) & GENERATION_MASK, generation);
                         }
                     }
@@ -426,7 +528,7 @@ mod tests {
             }
             for number in 1..50_000u64 {
                 RACE.remove(current.load(Ordering::Relaxed));
-                current.store(RACE.insert(Arc::new(number)).unwrap(), Ordering::Release);
+                current.store(Race::insert(number), Ordering::Release);
             }
             stop.store(true, Ordering::Relaxed);
         });

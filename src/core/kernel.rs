@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 
 use crate::backend::{Code, Error, FunctionInfo, HostKernel, RawFunction, Result, Status};
 
+use super::calls::Call;
 use super::device::{self, Device};
-use super::handle::{Held, KernelHandle, Kind, ModuleHandle, Objects, Table};
+use super::handle::{Held, KernelHandle, Kind, ModuleHandle, Object, Objects, Place, Table};
 use super::module::{self, Module};
 use super::registry::{self, runtime};
 use super::task;
@@ -32,6 +33,21 @@ pub(crate) struct Kernel {
     pub(crate) name: String,
     /// Unique in the process.
     pub(crate) number: u64,
+    place: Place<Kernel>,
+}
+
+/// What launches read of a kernel.
+#[derive(Default)]
+pub(crate) struct Words {
+    number: AtomicU64,
+    /// By device index, the function there; 0 where none has been asked for. As long as the runtime has devices.
+    functions: OnceCell<Box<[AtomicU64]>>,
+}
+
+impl Words {
+    fn function(&self, device: &Device) -> Option<&AtomicU64> {
+        self.functions.get()?.get(device.index as usize)
+    }
 }
 
 static KERNELS: Objects<Kernel> = Table::new(Kind::Kernel);
@@ -39,15 +55,41 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 /// So that a stream can remember what was launched last by number.
 static BY_NUMBER: Mutex<Option<HashMap<u64, Weak<Kernel>>>> = Mutex::new(None);
 
+impl Object for Kernel {
+    type Words = Words;
+
+    fn table() -> &'static Objects<Kernel> {
+        &KERNELS
+    }
+
+    fn place(&self) -> &Place<Kernel> {
+        &self.place
+    }
+}
+
 impl Kernel {
     fn publish(origin: Origin, name: String) -> Result<KernelHandle> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let kernel = Arc::new(Kernel { origin, name, number });
+        let place = Place::<Kernel>::take()?;
+        let devices = &runtime()?.devices;
+        let functions = place
+            .functions
+            .get_or_init(|| devices.iter().map(|_| AtomicU64::new(0)).collect());
+        // Those of the slot's earlier kernel. Released, so that who reads them and looks at the handle afterwards knows
+        // that the earlier handle ended.
+        functions.iter().for_each(|f| f.store(0, Ordering::Release));
+        place.number.store(number, Ordering::Release);
+        let kernel = Arc::new(Kernel {
+            origin,
+            name,
+            number,
+            place,
+        });
         BY_NUMBER
             .lock()
             .get_or_insert_with(HashMap::new)
             .insert(number, Arc::downgrade(&kernel));
-        KERNELS.insert(kernel).map(KernelHandle::from_bits)
+        Ok(KernelHandle::from_bits(KERNELS.insert(kernel)))
     }
 
     /// The code for a device.
@@ -63,7 +105,12 @@ impl Kernel {
                         .module_function(device.ordinal, raw, &self.name)
                         .map_err(|e| device.concern(e))
                 })
-                .map(|function| Code::Function(*function)),
+                .map(|function| {
+                    if let Some(word) = self.place.function(device) {
+                        word.store(function.value(), Ordering::Release);
+                    }
+                    Code::Function(*function)
+                }),
         }
     }
 }
@@ -80,6 +127,17 @@ impl Drop for Kernel {
 #[inline]
 pub(crate) fn find(handle: KernelHandle) -> Result<Held<Kernel>> {
     KERNELS.get(handle.bits())
+}
+
+/// The function of a kernel on a device and the kernel's number, as [`Kernel::on`] but without a reference; `None` where
+/// that has something to say or to do.
+#[inline]
+pub(crate) fn look(_call: &Call, handle: KernelHandle, device: &Device) -> Option<(RawFunction, u64)> {
+    let slot = KERNELS.slot(handle.bits())?;
+    let words = &slot.body.words;
+    let function = words.function(device)?.load(Ordering::Acquire);
+    let number = words.number.load(Ordering::Acquire);
+    (function != 0 && !handle.is_null() && slot.is(handle.bits())).then_some((RawFunction(function), number))
 }
 
 /// The name of the kernel with this number, if it still exists.

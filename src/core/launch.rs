@@ -1,6 +1,6 @@
 //! Launches: the shape is checked here, before a vendor sees it.
 
-use crate::backend::{Args, Error, Result, Shape, Status};
+use crate::backend::{Args, Code, DeviceInfo, Error, Result, Shape, Status};
 
 use super::device::Device;
 use super::handle::{KernelHandle, StreamHandle};
@@ -11,32 +11,67 @@ use super::task;
 /// Launches a kernel on a stream, on that stream's device.
 #[inline]
 pub fn launch(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: Args<'_>) -> Result<()> {
+    match again(kernel, stream, shape, args) {
+        Some(result) => result,
+        None => launch_referenced(kernel, stream, shape, args),
+    }
+}
+
+/// Launches what has been launched before on that device: no references are counted. `None`, and nothing done, where
+/// there is more to do or something to say.
+#[inline]
+fn again(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: Args<'_>) -> Option<Result<()>> {
+    let call = task::enter_call()?;
+    let stream = stream::look(&call, stream)?;
+    let device = stream.device;
+    let (function, number) = kernel::look(&call, kernel, device)?;
+    if !allowed(device.known_info()?, shape) {
+        return None;
+    }
+    let code = Code::Function(function);
+    let launched = stream.queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args));
+    match launched {
+        Ok(()) => stream.launched(number),
+        Err(error) => {
+            let kernel = kernel::name(number).unwrap_or_default();
+            return Some(Err(stream.concern(name(&kernel, error))));
+        }
+    }
+    Some(Ok(()))
+}
+
+/// Launches with both objects kept alive meanwhile.
+#[inline(never)]
+fn launch_referenced(
+    kernel: KernelHandle,
+    stream: StreamHandle,
+    shape: &Shape,
+    args: Args<'_>,
+) -> Result<()> {
     let stream = stream::resolve(task::here()?, stream)?;
     let kernel = kernel::find(kernel)?;
     let device = stream.device;
-    check(&kernel, device, shape).map_err(|e| e.on_stream(stream.id))?;
+    if !allowed(device.info()?, shape) {
+        return Err(refuse(&kernel, device, shape).on_stream(stream.id));
+    }
     let code = kernel.on(device)?;
     stream
         .queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args))
-        .map_err(|e| stream.concern(name(&kernel, e)))?;
+        .map_err(|e| stream.concern(name(&kernel.name, e)))?;
     stream.launched(kernel.number);
     Ok(())
 }
 
+/// True for a shape within the limits of a device.
 #[inline]
-fn check(kernel: &Kernel, device: &Device, shape: &Shape) -> Result<()> {
-    let limits = device.info()?;
+fn allowed(limits: &DeviceInfo, shape: &Shape) -> bool {
     let threads = shape.block.iter().map(|n| u64::from(*n)).product::<u64>();
     let within = |sizes: &[u32; 3], most: &[u32; 3]| (0..3).all(|i| sizes[i] != 0 && sizes[i] <= most[i]);
     // The product of three checked block dimensions cannot overflow: it is looked at only after them.
-    if within(&shape.grid, &limits.max_grid)
+    within(&shape.grid, &limits.max_grid)
         && within(&shape.block, &limits.max_block)
         && threads <= u64::from(limits.max_threads_per_block)
         && shape.shared_bytes <= limits.max_shared_per_block
-    {
-        return Ok(());
-    }
-    Err(refuse(kernel, device, shape))
 }
 
 /// Says which number is wrong and what would be right.
@@ -79,12 +114,9 @@ fn refuse(kernel: &Kernel, device: &Device, shape: &Shape) -> Error {
 
 /// Names the kernel in an error of the backend.
 #[cold]
-fn name(kernel: &Kernel, error: Error) -> Error {
+fn name(kernel: &str, error: Error) -> Error {
     let detail = error.detail();
-    let mut named = Error::new(
-        detail.status,
-        format!("launch of {}: {}", kernel.name, detail.text),
-    );
+    let mut named = Error::new(detail.status, format!("launch of {kernel}: {}", detail.text));
     if let Some(native) = &detail.native {
         named = named.native(native.clone());
     }

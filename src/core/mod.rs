@@ -4,6 +4,7 @@
 //! asks a [`Backend`](crate::backend::Backend). The door in [`capi`](crate::capi) turns the results into statuses.
 
 mod across;
+mod calls;
 pub mod device;
 mod environment;
 pub mod error;

@@ -7,7 +7,7 @@ use once_cell::sync::OnceCell;
 use crate::backend::{Addr, CompileOptions, RawModule, Result};
 
 use super::device::{self, Device};
-use super::handle::{Held, Kind, ModuleHandle, Objects, Table};
+use super::handle::{Held, Kind, ModuleHandle, Object, Objects, Place, Table};
 use super::reaper::{self, Remains};
 use super::registry::{self, runtime};
 use super::task;
@@ -23,14 +23,28 @@ pub(crate) struct Module {
     origin: Origin,
     /// By device index. Whoever asks first builds; others that ask meanwhile wait for it.
     built: Box<[OnceCell<RawModule>]>,
+    place: Place<Module>,
 }
 
 static MODULES: Objects<Module> = Table::new(Kind::Module);
 
+impl Object for Module {
+    type Words = ();
+
+    fn table() -> &'static Objects<Module> {
+        &MODULES
+    }
+
+    fn place(&self) -> &Place<Module> {
+        &self.place
+    }
+}
+
 impl Module {
     fn new(origin: Origin) -> Result<Module> {
         let built = runtime()?.devices.iter().map(|_| OnceCell::new()).collect();
-        Ok(Module { origin, built })
+        let place = Place::take()?;
+        Ok(Module { origin, built, place })
     }
 
     /// The module as the device's backend knows it, built now if it was not.
@@ -69,7 +83,7 @@ fn make(origin: Origin) -> Result<ModuleHandle> {
     let device = device::of_task(task::here()?)?;
     let module = Module::new(origin)?;
     module.on(device)?;
-    MODULES.insert(Arc::new(module)).map(ModuleHandle::from_bits)
+    Ok(ModuleHandle::from_bits(MODULES.insert(Arc::new(module))))
 }
 
 /// Takes ready code, loaded for the task's device at once.

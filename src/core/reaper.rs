@@ -12,6 +12,7 @@ use once_cell::sync::OnceCell;
 
 use crate::backend::{os, Addr, Error, Fence, RawEvent, RawModule, RawStream, Result, Status};
 
+use super::calls::Earlier;
 use super::device::{self, Device};
 use super::event::Recorded;
 use super::registry;
@@ -196,6 +197,8 @@ fn run() {
 /// thousand streams would wait for a million points.
 struct Batch {
     behind: Behind,
+    /// Calls that may still queue work on what is left or with it.
+    earlier: Earlier,
     remains: Vec<Remains>,
     /// Streams that have not been marked yet: one that somebody is capturing takes no mark.
     unmarked: Vec<Arc<Stream>>,
@@ -211,6 +214,7 @@ fn batches(left: Vec<Remains>) -> Vec<Batch> {
             Some(batch) => batch.remains.push(remains),
             None => batches.push(Batch {
                 behind,
+                earlier: Earlier::now(),
                 remains: vec![remains],
                 unmarked: streams(behind),
                 marks: Vec::new(),
@@ -266,6 +270,9 @@ fn passed(state: Result<bool>) -> bool {
 impl Batch {
     /// Takes apart what does not have to wait. True when nothing is left.
     fn try_finish(&mut self) -> bool {
+        if !self.earlier.over() {
+            return false;
+        }
         let marks = &mut self.marks;
         self.unmarked.retain(|stream| match Mark::new(stream) {
             Ok(mark) => {
@@ -306,7 +313,7 @@ fn streams(behind: Behind) -> Vec<Arc<Stream>> {
         })
         .filter(|device| device.is_open())
         .flat_map(Device::streams)
-        .filter(|stream| !stream.known_idle())
+        .filter(|stream| !stream.is_known_idle())
         .collect()
 }
 

@@ -1,11 +1,9 @@
 //! Streams: work in order. Owned by the caller, leased to a task, or imported from a vendor's program.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
-
-use arc_swap::ArcSwapOption;
 
 use crate::backend::os::SignalFd;
 use crate::backend::{
@@ -14,9 +12,10 @@ use crate::backend::{
 };
 
 use super::across;
+use super::calls::Call;
 use super::device::{self, Device};
 use super::event::{self, Recorded};
-use super::handle::{EventHandle, Held, Kind, Objects, Slot, StreamHandle, Table};
+use super::handle::{EventHandle, Held, Home, Kind, Object, Objects, Place, StreamHandle, Table};
 use super::kernel;
 use super::reaper::{self, Remains};
 use super::registry;
@@ -50,6 +49,16 @@ pub(crate) struct Stream {
     effective: Priority,
     native_priority: i32,
     waits: Predictor,
+    place: Place<Stream>,
+}
+
+/// What launches read and write of a stream.
+#[derive(Default)]
+pub(crate) struct Words {
+    raw: AtomicU64,
+    id: AtomicU64,
+    device: AtomicU32,
+    leased: AtomicU8,
     /// What is known about unfinished work.
     work: AtomicU64,
     /// The number of the last look whether there is any.
@@ -61,18 +70,75 @@ pub(crate) struct Stream {
 }
 
 /// Where a stream's handle is checked.
-pub(crate) type StreamSlot = Slot<ArcSwapOption<Stream>>;
+pub(crate) type StreamSlot = Home<Stream>;
 
 static STREAMS: Objects<Stream> = Table::new(Kind::Stream);
 
+impl Object for Stream {
+    type Words = Words;
+
+    fn table() -> &'static Objects<Stream> {
+        &STREAMS
+    }
+
+    fn place(&self) -> &Place<Stream> {
+        &self.place
+    }
+}
+
+impl Words {
+    /// Queues work.
+    #[inline]
+    fn queue<T>(&self, raw: RawStream, work: impl FnOnce(RawStream) -> T) -> T {
+        let queued = work(raw);
+        // Afterwards: a look that does not see this work has begun before it was queued, and said so before.
+        self.work.store(SOME, Ordering::Release);
+        queued
+    }
+
+    /// Looks whether everything queued so far has finished, and remembers it if nothing was queued meanwhile.
+    fn look(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let number = SOME + 1 + self.looks.fetch_add(1, Ordering::Relaxed);
+        if self.work.load(Ordering::Relaxed) != NONE {
+            self.work.store(number, Ordering::SeqCst);
+        }
+        let done = look()?;
+        if done {
+            // Fails where something was queued, and where a later look has begun, which sees more.
+            let _ = self
+                .work
+                .compare_exchange(number, NONE, Ordering::Release, Ordering::Relaxed);
+        }
+        Ok(done)
+    }
+
+    /// True where no work is unfinished and the vendor need not be asked, who may put something on the stream to find out.
+    fn known_idle(&self) -> bool {
+        self.work.load(Ordering::Acquire) == NONE && !self.shared.load(Ordering::Relaxed)
+    }
+}
+
 impl Stream {
     pub(crate) fn new(
+        place: Place<Stream>,
         device: &'static Device,
         new: NewStream,
         id: u64,
         kind: StreamKind,
         priority: Priority,
     ) -> Stream {
+        // Released, so that who reads one of them and looks at the handle afterwards knows the earlier handle ended.
+        place.raw.store(new.raw.value(), Ordering::Release);
+        place.id.store(id, Ordering::Release);
+        place.device.store(device.index, Ordering::Release);
+        place
+            .leased
+            .store(u8::from(kind == StreamKind::Leased), Ordering::Release);
+        place.work.store(NONE, Ordering::Release);
+        place
+            .shared
+            .store(kind == StreamKind::Imported, Ordering::Release);
+        place.last_kernel.store(0, Ordering::Release);
         Stream {
             device,
             raw: new.raw,
@@ -82,10 +148,7 @@ impl Stream {
             effective: new.effective,
             native_priority: new.native_priority,
             waits: Predictor::default(),
-            work: AtomicU64::new(NONE),
-            looks: AtomicU64::new(SOME),
-            shared: AtomicBool::new(kind == StreamKind::Imported),
-            last_kernel: AtomicU64::new(0),
+            place,
         }
     }
 
@@ -103,40 +166,22 @@ impl Stream {
     /// Queues work.
     #[inline]
     pub(crate) fn queue<T>(&self, work: impl FnOnce(RawStream) -> T) -> T {
-        let queued = work(self.raw);
-        // Afterwards: a look that does not see this work has begun before it was queued, and so said so before.
-        self.work.store(SOME, Ordering::Release);
-        queued
+        self.place.queue(self.raw, work)
     }
 
-    /// Looks whether everything queued so far has finished, and remembers it if nothing was queued meanwhile.
-    fn look(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        let number = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.work.load(Ordering::Relaxed) != NONE {
-            self.work.store(number, Ordering::SeqCst);
-        }
-        let done = look()?;
-        if done {
-            // Fails where something was queued, and where a later look has begun, which sees more.
-            let _ = self
-                .work
-                .compare_exchange(number, NONE, Ordering::Release, Ordering::Relaxed);
-        }
-        Ok(done)
-    }
-
-    /// True where no work is unfinished and the vendor need not be asked, who may put something on the stream to find out.
-    pub(crate) fn known_idle(&self) -> bool {
-        self.work.load(Ordering::Acquire) == NONE && !self.shared.load(Ordering::Relaxed)
+    /// True where the stream is known to have no unfinished work, without a question to anybody.
+    pub(crate) fn is_known_idle(&self) -> bool {
+        self.place.known_idle()
     }
 
     /// True when everything queued has finished.
     fn idle(&self) -> Result<bool> {
         let Device { backend, ordinal, .. } = *self.device;
-        if self.known_idle() {
+        if self.is_known_idle() {
             return Ok(true);
         }
-        self.look(|| backend.stream_idle(ordinal, self.raw))
+        self.place
+            .look(|| backend.stream_idle(ordinal, self.raw))
             .map_err(|e| self.concern(e))
     }
 
@@ -146,12 +191,12 @@ impl Stream {
     }
 
     pub(crate) fn launched(&self, kernel: u64) {
-        self.last_kernel.store(kernel, Ordering::Relaxed);
+        self.place.last_kernel.store(kernel, Ordering::Relaxed);
     }
 
     /// The name of the kernel last launched.
     pub(crate) fn last_kernel(&self) -> Option<String> {
-        kernel::name(self.last_kernel.load(Ordering::Relaxed))
+        kernel::name(self.place.last_kernel.load(Ordering::Relaxed))
     }
 
     /// Waits for everything queued so far; `false` if `patience` was over first.
@@ -161,14 +206,14 @@ impl Stream {
             // There is no time for anything to happen: a question, which puts no event of a wait on the stream.
             return self.idle();
         }
-        self.look(|| {
+        let waited = self.place.look(|| {
             let mut reach = Reach {
                 stream: self,
                 fence: Some(backend.fence(ordinal, self.raw)?),
             };
             sync::wait(&mut reach, policy, &self.waits, patience)
-        })
-        .map_err(|e| self.concern(e))
+        });
+        waited.map_err(|e| self.concern(e))
     }
 
     /// Lets later work wait for what was recorded.
@@ -293,6 +338,58 @@ pub(crate) fn find(handle: StreamHandle) -> Result<Held<Stream>> {
     STREAMS.get(handle.bits())
 }
 
+/// A stream that a call in progress may queue work on, whatever becomes of its handle meanwhile.
+pub(crate) struct Found<'a> {
+    pub(crate) device: &'static Device,
+    pub(crate) id: u64,
+    raw: RawStream,
+    words: &'static Words,
+    _call: &'a Call,
+}
+
+impl Found<'_> {
+    /// Queues work.
+    #[inline]
+    pub(crate) fn queue<T>(&self, work: impl FnOnce(RawStream) -> T) -> T {
+        self.words.queue(self.raw, work)
+    }
+
+    #[inline]
+    pub(crate) fn launched(&self, kernel: u64) {
+        self.words.last_kernel.store(kernel, Ordering::Relaxed);
+    }
+
+    /// Names the stream and its device in an error of the backend.
+    #[cold]
+    pub(crate) fn concern(&self, error: Error) -> Error {
+        self.device.concern(error).on_stream(self.id)
+    }
+}
+
+/// The stream a call names, as [`resolve`] but without a reference; `None` where [`resolve`] has something to say or to do.
+#[inline]
+pub(crate) fn look<'a>(call: &'a Call, handle: StreamHandle) -> Option<Found<'a>> {
+    let (bits, slot) = match handle.is_null() {
+        false => (handle.bits(), STREAMS.slot(handle.bits())?),
+        true => task::seen_slot()?,
+    };
+    let words = &slot.body.words;
+    let raw = RawStream(words.raw.load(Ordering::Acquire));
+    let id = words.id.load(Ordering::Acquire);
+    let index = words.device.load(Ordering::Acquire);
+    if !slot.is(bits) {
+        return None;
+    }
+    let device = registry::up()?.devices.get(index as usize)?;
+    device.is_well().then_some(Found {
+        device,
+        id,
+        raw,
+        words,
+        _call: call,
+    })
+}
+
 /// The stream a call names: NULL is the current stream of the task's device.
 #[inline]
 pub(crate) fn resolve(task: &Task, handle: StreamHandle) -> Result<Held<Stream>> {
@@ -324,14 +421,17 @@ pub(crate) struct Lease(&'static StreamSlot);
 
 impl Lease {
     /// Of a stream that was just made.
-    pub(crate) fn new(stream: Arc<Stream>) -> Result<Lease> {
-        let slot = STREAMS.take()?;
-        slot.body.store(Some(stream));
-        Ok(Lease(slot))
+    pub(crate) fn new(stream: Arc<Stream>) -> Lease {
+        Lease(STREAMS.put(stream))
     }
 
     pub(crate) fn stream(&self) -> Held<Stream> {
         STREAMS.held(self.0)
+    }
+
+    /// True where the stream is known to have no unfinished work, without a question to anybody.
+    pub(crate) fn is_known_idle(&self) -> bool {
+        self.0.body.words.known_idle()
     }
 
     /// Lends it: from now on it has a handle.
@@ -342,20 +442,17 @@ impl Lease {
     /// Ends the handle.
     pub(crate) fn end(handle: StreamHandle) -> Option<Lease> {
         let slot = STREAMS.find(handle.bits())?;
-        if !slot.end(handle.bits()) {
-            return None;
-        }
-        match STREAMS.used_up(slot) {
-            false => Some(Lease(slot)),
-            true => slot.body.swap(None).and_then(|stream| Lease::new(stream).ok()),
-        }
+        slot.end(handle.bits()).then_some(Lease(slot))
+    }
+
+    /// True for one that can be lent no more: its slot has given all its handles.
+    pub(crate) fn used_up(&self) -> bool {
+        STREAMS.used_up(self.0)
     }
 
     /// Takes the stream out for good.
     pub(crate) fn into_stream(self) -> Option<Arc<Stream>> {
-        let stream = self.0.body.swap(None);
-        STREAMS.give_back(self.0);
-        stream
+        STREAMS.take_out(self.0)
     }
 }
 
@@ -367,18 +464,26 @@ pub(crate) fn record_now(handle: StreamHandle) -> Result<Arc<Recorded>> {
 /// The device of a stream that may become a task's current one: any but another task's lease.
 #[inline]
 pub(crate) fn settable(task: &Task, handle: StreamHandle) -> Result<&'static Device> {
-    let stream = find(handle)?;
-    if stream.kind == StreamKind::Leased && task.leased(stream.device.index)? != handle {
+    let slot = STREAMS
+        .slot(handle.bits())
+        .ok_or_else(|| STREAMS.invalid(handle.bits()))?;
+    let words = &slot.body.words;
+    let index = words.device.load(Ordering::Acquire);
+    let (leased, id) = (
+        words.leased.load(Ordering::Acquire),
+        words.id.load(Ordering::Acquire),
+    );
+    if handle.is_null() || !slot.is(handle.bits()) {
+        return Err(STREAMS.invalid(handle.bits()));
+    }
+    if leased != 0 && task.leased(index)? != handle {
         return Err(Error::new(
             Status::NotPermitted,
-            format!(
-                "stream {} is leased to another task; no two tasks share a lease",
-                stream.id
-            ),
+            format!("stream {id} is leased to another task; no two tasks share a lease"),
         )
-        .on_stream(stream.id));
+        .on_stream(id));
     }
-    Ok(stream.device)
+    device::by_index(index as i32)
 }
 
 /// What a stream is.
@@ -404,7 +509,7 @@ pub struct StreamReport {
 pub fn create(spec: StreamSpec) -> Result<StreamHandle> {
     let device = device::of_task(task::here()?)?;
     let stream = device.create_stream(spec, StreamKind::Owned)?;
-    STREAMS.insert(stream).map(StreamHandle::from_bits)
+    Ok(StreamHandle::from_bits(STREAMS.insert(stream)))
 }
 
 /// Ends a stream's handle; the stream itself ends when its work has.
@@ -426,8 +531,10 @@ pub fn destroy(handle: StreamHandle) -> Result<()> {
     match STREAMS.remove(handle.bits()) {
         Some(stream) => {
             if stream.is_ours() {
-                let end = End::default();
-                reaper::leave(Remains::Stream { stream, end });
+                reaper::leave(Remains::Stream {
+                    stream,
+                    end: End::default(),
+                });
             }
             Ok(())
         }
@@ -524,21 +631,22 @@ pub fn import(index: i32, native: NativeHandle) -> Result<StreamHandle> {
     task::allowed()?;
     let device = device::by_index(index)?;
     device.open()?;
+    let place = Place::take()?;
     let new = device
         .backend
         .stream_import(device.ordinal, native)
         .map_err(|e| device.concern(e))?;
     let stream = device.enlist(
-        |id| Stream::new(device, new, id, StreamKind::Imported, new.effective),
+        |id| Stream::new(place, device, new, id, StreamKind::Imported, new.effective),
         new.raw,
     );
-    STREAMS.insert(stream).map(StreamHandle::from_bits)
+    Ok(StreamHandle::from_bits(STREAMS.insert(stream)))
 }
 
 /// The vendor's handle.
 pub fn native(handle: StreamHandle) -> Result<*mut c_void> {
     let stream = resolve(task::here()?, handle)?;
-    stream.shared.store(true, Ordering::Relaxed);
+    stream.place.shared.store(true, Ordering::Relaxed);
     stream
         .device
         .backend

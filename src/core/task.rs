@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{self, os, Error, Result, Status};
 
+use super::calls::{Call, Mark};
 use super::device::{self, Device};
 use super::event::Recorded;
 use super::handle::{Kind, Slot, StreamHandle, Table, TaskHandle};
@@ -88,6 +89,8 @@ struct Here {
     task: &'static TaskSlot,
     /// The thread's own task.
     own: &'static TaskSlot,
+    /// Where the thread says that it is inside a call.
+    mark: &'static Mark,
 }
 
 /// The current stream as it was last looked up, and the slot that says whether it still lives. Only the thread that a
@@ -129,6 +132,18 @@ pub(crate) fn allowed() -> Result<()> {
 pub(crate) fn seen_stream() -> Option<StreamHandle> {
     let Seen { handle, slot } = SEEN.get()?;
     slot.is(handle).then(|| StreamHandle::from_bits(handle))
+}
+
+/// The current stream's handle and slot, if it has been asked for since something changed; not whether it lives.
+#[inline]
+pub(crate) fn seen_slot() -> Option<(u64, &'static StreamSlot)> {
+    SEEN.get().map(|Seen { handle, slot }| (handle, slot))
+}
+
+/// Begins a call that counts no references, if the thread has a task: the rest is [`here`]'s to say.
+#[inline]
+pub(crate) fn enter_call() -> Option<Call> {
+    HERE.get().map(|here| here.mark.enter())
 }
 
 /// The current device where that takes no more than a look at what was seen last.
@@ -186,7 +201,8 @@ fn arrive() -> Result<Here> {
     own.body.owner.store(thread, Ordering::Relaxed);
     own.body.holder.store(thread, Ordering::Relaxed);
     TASKS.publish(own);
-    let here = Here { task: own, own };
+    let mark = Mark::take();
+    let here = Here { task: own, own, mark };
     HERE.set(Some(here));
     THREAD_EXIT.arm();
     Ok(here)
@@ -213,7 +229,7 @@ pub(crate) fn forget_thread() {
 }
 
 extern "C" fn thread_exit() {
-    let Some(Here { task, own }) = HERE.take() else {
+    let Some(Here { task, own, mark }) = HERE.take() else {
         return;
     };
     changed();
@@ -227,6 +243,7 @@ extern "C" fn thread_exit() {
     }
     own.end(own.handle());
     finish(own);
+    mark.give_back();
     THREADS.fetch_sub(1, Ordering::SeqCst);
 }
 
@@ -513,7 +530,11 @@ pub fn current() -> Result<TaskHandle> {
 /// Makes `next` the calling thread's current task, NULL the thread's own one, and gives the one before. The one before
 /// is NULL if it was destroyed while it was current.
 pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
-    let Here { task: before, own } = match HERE.get() {
+    let Here {
+        task: before,
+        own,
+        mark,
+    } = match HERE.get() {
         Some(here) => here,
         None => arrive()?,
     };
@@ -555,7 +576,11 @@ pub fn swap(next: TaskHandle) -> Result<TaskHandle> {
         let_go(before, thread);
     }
     changed();
-    HERE.set(Some(Here { task: slot, own }));
+    HERE.set(Some(Here {
+        task: slot,
+        own,
+        mark,
+    }));
     Ok(previous)
 }
 
