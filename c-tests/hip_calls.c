@@ -221,7 +221,11 @@ static void the_device_of_the_task_is_made_the_threads(void) {
     CHECK_EQ(hip_device(), 2);
     CHECK_OK(tgpu_task_create(NULL, &task));
     CHECK_OK(tgpu_task_swap(task, &own));
-    CHECK_EQ(hip_device(), 0);
+    CHECK_OK(tgpu_device_set(1));
+    CHECK_OK(tgpu_task_swap(own, NULL));
+    CHECK_EQ(hip_device(), 2);
+    CHECK_OK(tgpu_task_swap(task, &own));
+    CHECK_EQ(hip_device(), 1);
     CHECK_OK(tgpu_task_swap(own, NULL));
     CHECK_EQ(hip_device(), 2);
     CHECK_OK(tgpu_task_destroy(task));
