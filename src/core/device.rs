@@ -13,9 +13,9 @@ use crate::backend::{Backend, Callback, DeviceInfo, Error, RawStream, Result, St
 
 use super::across::Staging;
 use super::handle::Place;
-use super::reaper::{self, End, Remains};
+use super::reaper::{self, Frees, Remains};
 use super::registry::{self, runtime, Runtime};
-use super::stream::{Lease, Stream, StreamKind};
+use super::stream::{End, Lease, Stream, StreamKind};
 use super::sync::{self, Predictor};
 use super::task::{self, Task};
 
@@ -41,6 +41,8 @@ pub(crate) struct Device {
     synchronizes: Predictor,
     /// Pinned memory for copies through the host, between uses.
     pub(crate) staging: Staging,
+    /// What the reaper has to free of its memory.
+    pub(crate) frees: Frees,
 }
 
 struct Live {
@@ -55,9 +57,31 @@ struct Pool {
     /// Where ended tasks leave their leases: pushing takes no lock and calls no vendor.
     returned: SegQueue<Lease>,
     /// The longest draining first.
-    waiting: Mutex<VecDeque<Lease>>,
+    waiting: Mutex<VecDeque<Waiting>>,
     /// Streams the pool has made and not destroyed, lent ones too.
     made: AtomicU32,
+}
+
+/// A stream that may still have work.
+struct Waiting {
+    lease: Lease,
+    end: End,
+}
+
+impl Waiting {
+    /// A stream in error is not idle; it goes on draining.
+    fn is_idle(&mut self) -> bool {
+        if self.lease.is_known_idle() {
+            return true;
+        }
+        let stream = self.lease.stream();
+        matches!(self.end.reached(stream.device, stream.raw()), Ok(true))
+    }
+
+    fn into_lease(self) -> Lease {
+        self.end.give_back(self.lease.stream().device);
+        self.lease
+    }
 }
 
 static NEXT_STREAM_ID: AtomicU64 = AtomicU64::new(1);
@@ -76,6 +100,7 @@ impl Device {
             live: Mutex::new(HashMap::new()),
             synchronizes: Predictor::default(),
             staging: Staging::default(),
+            frees: Frees::default(),
         }
     }
 
@@ -237,11 +262,10 @@ impl Device {
     fn pooled(&self, cap: usize) -> Option<Lease> {
         let mut waiting = self.pool.waiting.lock();
         while let Some(lease) = self.pool.returned.pop() {
-            waiting.push_back(lease);
+            let end = End::default();
+            waiting.push_back(Waiting { lease, end });
         }
-        // A stream in error is not idle; it goes on draining.
-        let idle = (0..waiting.len().min(POOL_LOOK))
-            .find(|i| waiting[*i].is_known_idle() || waiting[*i].stream().is_idle());
+        let idle = (0..waiting.len().min(POOL_LOOK)).find(|i| waiting[*i].is_idle());
         let made = self.pool.made.load(Ordering::Relaxed) as usize;
         let chosen = match idle {
             Some(i) => waiting.remove(i),
@@ -253,17 +277,13 @@ impl Device {
             let surplus: Vec<_> = waiting.drain(cap..).collect();
             drop(waiting);
             self.pool.made.fetch_sub(surplus.len() as u32, Ordering::Relaxed);
-            surplus
-                .into_iter()
-                .filter_map(Lease::into_stream)
-                .for_each(|stream| {
-                    reaper::leave(Remains::Stream {
-                        stream,
-                        end: End::default(),
-                    });
-                });
+            let leases = surplus.into_iter().map(Waiting::into_lease);
+            for stream in leases.filter_map(Lease::into_stream) {
+                let end = End::default();
+                reaper::leave(Remains::Stream { stream, end });
+            }
         }
-        chosen
+        chosen.map(Waiting::into_lease)
     }
 
     /// Takes a lease back from a task that has ended. Takes no lock, calls no vendor.

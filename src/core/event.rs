@@ -39,8 +39,8 @@ impl Recorded {
     /// Records it on a stream of the same device.
     pub(crate) fn record(&self, stream: &Stream) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
-        backend
-            .event_record(ordinal, self.raw, stream.queue())
+        stream
+            .queue(|raw| backend.event_record(ordinal, self.raw, raw))
             .map_err(|e| stream.concern(e))
     }
 

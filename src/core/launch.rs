@@ -28,13 +28,8 @@ fn again(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: Args<'
     if !allowed(device.known_info()?, shape) {
         return None;
     }
-    let launched = device.backend.launch(
-        device.ordinal,
-        stream.queue(),
-        Code::Function(function),
-        shape,
-        args,
-    );
+    let code = Code::Function(function);
+    let launched = stream.queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args));
     match launched {
         Ok(()) => stream.launched(number),
         Err(error) => {
@@ -60,9 +55,8 @@ fn launch_referenced(
         return Err(refuse(&kernel, device, shape).on_stream(stream.id));
     }
     let code = kernel.on(device)?;
-    device
-        .backend
-        .launch(device.ordinal, stream.queue(), code, shape, args)
+    stream
+        .queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args))
         .map_err(|e| stream.concern(name(&kernel.name, e)))?;
     stream.launched(kernel.number);
     Ok(())

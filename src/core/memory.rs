@@ -145,7 +145,7 @@ fn with_reclaim(
             &|| {
                 // A device in error has its own text, from the attempt that follows.
                 let _ = device.wait_for_all();
-                reaper::settle();
+                reaper::settle(device);
             },
             &|| drop(device.backend.trim(device.ordinal, 0)),
             &|| {
@@ -227,7 +227,7 @@ pub fn malloc_async(bytes: u64, stream: StreamHandle) -> Result<Addr> {
     }
     let device = stream.device;
     let addr = with_reclaim(device, bytes, "device memory", || {
-        device.backend.alloc_async(device.ordinal, stream.queue(), bytes)
+        stream.queue(|raw| device.backend.alloc_async(device.ordinal, raw, bytes))
     })
     .map_err(|e| e.on_stream(stream.id))?;
     enter(
@@ -266,17 +266,14 @@ fn free_in_order(addr: Addr, block: &Block, stream: &Stream) -> Result<()> {
         return Ok(());
     }
     if !foreign {
-        return owner
-            .backend
-            .free_async(owner.ordinal, stream.queue(), addr)
+        return stream
+            .queue(|raw| owner.backend.free_async(owner.ordinal, raw, addr))
             .map_err(|e| stream.concern(e));
     }
     let recorded = stream.record()?;
     owner.aside(|own| {
         own.wait_recorded(&recorded)?;
-        owner
-            .backend
-            .free_async(owner.ordinal, own.queue(), addr)
+        own.queue(|raw| owner.backend.free_async(owner.ordinal, raw, addr))
             .map_err(|e| own.concern(e))
     })
 }
@@ -511,7 +508,7 @@ impl End {
 pub(crate) fn copy_on(stream: &Stream, dst: End, src: End, bytes: u64) -> Option<Result<()>> {
     let Device { backend, ordinal, .. } = *stream.device;
     let (to, from) = (dst.place(stream.device)?, src.place(stream.device)?);
-    let copied = backend.memcpy(ordinal, stream.queue(), dst.addr, to, src.addr, from, bytes);
+    let copied = stream.queue(|raw| backend.memcpy(ordinal, raw, dst.addr, to, src.addr, from, bytes));
     Some(copied.map_err(|e| stream.concern(e)))
 }
 
@@ -562,8 +559,8 @@ pub fn fill(dst: Addr, pattern: &[u8], count: u64, stream: StreamHandle) -> Resu
 /// Fills memory of the stream's own backend.
 pub(crate) fn fill_on(stream: &Stream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
     let Device { backend, ordinal, .. } = *stream.device;
-    backend
-        .fill(ordinal, stream.queue(), dst, pattern, count)
+    stream
+        .queue(|raw| backend.fill(ordinal, raw, dst, pattern, count))
         .map_err(|e| stream.concern(e))
 }
 

@@ -16,7 +16,7 @@ use super::calls::Earlier;
 use super::device::{self, Device};
 use super::event::Recorded;
 use super::registry;
-use super::stream::Stream;
+use super::stream::{End, Stream};
 
 /// Something to take apart.
 pub(crate) enum Remains {
@@ -70,11 +70,19 @@ impl Remains {
         }
     }
 
+    /// The device whose memory it is.
+    fn frees(&self) -> Option<&'static Device> {
+        match self {
+            Remains::Memory { device, .. } | Remains::HostMemory { device, .. } => Some(device),
+            _ => None,
+        }
+    }
+
     /// True where nothing of their own keeps them.
     fn ready(&mut self) -> bool {
         match self {
-            Remains::Stream { stream, end } => end.passed(stream.device, stream.raw()),
-            Remains::RawStream { device, raw, end } => end.passed(device, *raw),
+            Remains::Stream { stream, end } => passed(end.reached(stream.device, stream.raw())),
+            Remains::RawStream { device, raw, end } => passed(end.reached(device, *raw)),
             Remains::Memory {
                 after: Some(recorded),
                 ..
@@ -85,28 +93,11 @@ impl Remains {
     }
 }
 
-/// The end of what a stream that is left holds: a fence, once there is one. The stream itself is not asked whether it is
-/// idle, since that may put something on it.
+/// Memory of a device that was left to the reaper, in pieces.
 #[derive(Default)]
-pub(crate) struct End(Option<Fence>);
-
-impl End {
-    fn passed(&mut self, device: &Device, raw: RawStream) -> bool {
-        let fence = match self.0.take() {
-            Some(fence) => Ok(fence),
-            None => device.backend.fence(device.ordinal, raw),
-        };
-        match fence {
-            Ok(fence) => passed(device.backend.fence_reached(self.0.insert(fence))),
-            Err(error) => passed(Err(error)),
-        }
-    }
-
-    fn give_back(self, device: &Device) {
-        if let Some(fence) = self.0 {
-            device.backend.fence_drop(fence);
-        }
-    }
+pub(crate) struct Frees {
+    left: AtomicU64,
+    done: AtomicU64,
 }
 
 static LEFT: SegQueue<Remains> = SegQueue::new();
@@ -117,8 +108,6 @@ const ASLEEP: u8 = 0;
 /// The thread works or naps; it will look by itself.
 const AWAKE: u8 = 1;
 static STATE: AtomicU8 = AtomicU8::new(AWAKE);
-/// Looks at everything so far.
-static ROUNDS: AtomicU64 = AtomicU64::new(0);
 
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
@@ -130,6 +119,9 @@ const LAST_NAPS: u32 = 5;
 pub(crate) fn leave(remains: Remains) {
     if registry::forked() || registry::exiting() {
         return;
+    }
+    if let Some(device) = remains.frees() {
+        device.frees.left.fetch_add(1, Ordering::Relaxed);
     }
     LEFT.push(remains);
     let started = THREAD.get_or_try_init(|| {
@@ -147,16 +139,16 @@ pub(crate) fn leave(remains: Remains) {
     }
 }
 
-/// Lets the reaper look at everything left so far, once, without waiting for long. For threads that ran out of memory.
-pub(crate) fn settle() {
+/// Waits until the reaper has freed what was left so far of the device's memory, but not for long: it may be behind work of
+/// other threads. For those who ran out of memory.
+pub(crate) fn settle(device: &Device) {
     let Some(thread) = THREAD.get() else { return };
     if thread.id() == std::thread::current().id() {
         return;
     }
-    let before = ROUNDS.load(Ordering::Acquire);
+    let left = device.frees.left.load(Ordering::Relaxed);
     let start = Instant::now();
-    // Two rounds: the one under way may have looked before the last thing was left.
-    while ROUNDS.load(Ordering::Acquire) < before + 2 && start.elapsed() < LONGEST_SETTLE {
+    while device.frees.done.load(Ordering::Acquire) < left && start.elapsed() < LONGEST_SETTLE {
         STATE.store(AWAKE, Ordering::SeqCst);
         thread.unpark();
         std::thread::sleep(SHORTEST_NAP);
@@ -177,7 +169,6 @@ fn run() {
         let worked = !left.is_empty();
         pending.extend(batches(left));
         pending.retain_mut(|batch| !batch.try_finish());
-        ROUNDS.fetch_add(1, Ordering::Release);
         nap = if worked {
             SHORTEST_NAP
         } else {
@@ -270,9 +261,10 @@ impl Mark {
     }
 }
 
-/// True for work that has passed, and for work that will not get any further: on a lost device nothing runs.
+/// True for work that has passed, and for work that will not get any further: on a lost device nothing runs. False where it
+/// cannot be told now.
 fn passed(state: Result<bool>) -> bool {
-    state.unwrap_or_else(|error| error.status() != Status::Capturing)
+    state.unwrap_or_else(|error| !matches!(error.status(), Status::Capturing | Status::OutOfMemory))
 }
 
 impl Batch {
@@ -287,7 +279,7 @@ impl Batch {
                 marks.push(mark);
                 false
             }
-            Err(error) => error.status() == Status::Capturing,
+            Err(error) => !passed(Err(error)),
         });
         let (done, waiting) = self
             .marks
@@ -321,10 +313,12 @@ fn streams(behind: Behind) -> Vec<Arc<Stream>> {
         })
         .filter(|device| device.is_open())
         .flat_map(Device::streams)
+        .filter(|stream| !stream.is_known_idle())
         .collect()
 }
 
 fn finish(remains: Remains) {
+    let frees = remains.frees();
     // Failures have nobody to tell: the object is gone for its owner, and a lost device takes all it had with it.
     match remains {
         // Its last user destroys it, here or in a call that still runs.
@@ -344,5 +338,8 @@ fn finish(remains: Remains) {
                 drop(device.backend.host_free(device.ordinal, addr));
             }
         }
+    }
+    if let Some(device) = frees {
+        device.frees.done.fetch_add(1, Ordering::Release);
     }
 }

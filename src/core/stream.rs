@@ -1,7 +1,7 @@
 //! Streams: work in order. Owned by the caller, leased to a task, or imported from a vendor's program.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::device::{self, Device};
 use super::event::{self, Recorded};
 use super::handle::{EventHandle, Held, Home, Kind, Object, Objects, Place, StreamHandle, Table};
 use super::kernel;
-use super::reaper::{self, End, Remains};
+use super::reaper::{self, Remains};
 use super::registry;
 use super::sync::{self, Awaited, Predictor, WaitPolicy};
 use super::task::{self, Task};
@@ -35,11 +35,9 @@ pub enum StreamKind {
 }
 
 /// Everything that was queued through us has finished.
-const NONE: u8 = 0;
-/// There may be unfinished work.
-const SOME: u8 = 1;
-/// The vendor's handle was given out: others may have queued work.
-const ANYBODYS: u8 = 2;
+const NONE: u64 = 0;
+/// There may be unfinished work. Greater numbers: the same, and the look of that number is about to find out.
+const SOME: u64 = 1;
 
 /// A stream of a device.
 pub(crate) struct Stream {
@@ -62,7 +60,11 @@ pub(crate) struct Words {
     device: AtomicU32,
     leased: AtomicU8,
     /// What is known about unfinished work.
-    work: AtomicU8,
+    work: AtomicU64,
+    /// The number of the last look whether there is any.
+    looks: AtomicU64,
+    /// The vendor's handle was given out: others may queue work.
+    shared: AtomicBool,
     /// The number of the kernel last launched, for the text after a device was lost.
     last_kernel: AtomicU64,
 }
@@ -85,12 +87,34 @@ impl Object for Stream {
 }
 
 impl Words {
-    /// Notes that work is about to be queued.
+    /// Queues work.
     #[inline]
-    fn queue(&self) {
-        if self.work.load(Ordering::Relaxed) == NONE {
-            self.work.store(SOME, Ordering::Relaxed);
+    fn queue<T>(&self, raw: RawStream, work: impl FnOnce(RawStream) -> T) -> T {
+        let queued = work(raw);
+        // Afterwards: a look that does not see this work has begun before it was queued, and said so before.
+        self.work.store(SOME, Ordering::Release);
+        queued
+    }
+
+    /// Looks whether everything queued so far has finished, and remembers it if nothing was queued meanwhile.
+    fn look(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let number = SOME + 1 + self.looks.fetch_add(1, Ordering::Relaxed);
+        if self.work.load(Ordering::Relaxed) != NONE {
+            self.work.store(number, Ordering::SeqCst);
         }
+        let done = look()?;
+        if done {
+            // Fails where something was queued, and where a later look has begun, which sees more.
+            let _ = self
+                .work
+                .compare_exchange(number, NONE, Ordering::Release, Ordering::Relaxed);
+        }
+        Ok(done)
+    }
+
+    /// True where no work is unfinished and the vendor need not be asked, who may put something on the stream to find out.
+    fn known_idle(&self) -> bool {
+        self.work.load(Ordering::Acquire) == NONE && !self.shared.load(Ordering::Relaxed)
     }
 }
 
@@ -111,6 +135,9 @@ impl Stream {
             .leased
             .store(u8::from(kind == StreamKind::Leased), Ordering::Release);
         place.work.store(NONE, Ordering::Release);
+        place
+            .shared
+            .store(kind == StreamKind::Imported, Ordering::Release);
         place.last_kernel.store(0, Ordering::Release);
         Stream {
             device,
@@ -136,23 +163,26 @@ impl Stream {
         self.raw
     }
 
-    /// The stream for the backend, to queue work on it.
+    /// Queues work.
     #[inline]
-    pub(crate) fn queue(&self) -> RawStream {
-        self.place.queue();
-        self.raw
+    pub(crate) fn queue<T>(&self, work: impl FnOnce(RawStream) -> T) -> T {
+        self.place.queue(self.raw, work)
     }
 
-    /// True where no work is unfinished. Asks the vendor only where we do not know.
-    ///
-    /// Only the lease pool uses this, of streams that nobody has any more. A thread that queued on another task's lease
-    /// while that was waited for can make it wrong: the stream then drains under its next task, as it may anyway.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.place.work.load(Ordering::Relaxed) == NONE
-            || matches!(
-                self.device.backend.stream_idle(self.device.ordinal, self.raw),
-                Ok(true)
-            )
+    /// True where the stream is known to have no unfinished work, without a question to anybody.
+    pub(crate) fn is_known_idle(&self) -> bool {
+        self.place.known_idle()
+    }
+
+    /// True when everything queued has finished.
+    fn idle(&self) -> Result<bool> {
+        let Device { backend, ordinal, .. } = *self.device;
+        if self.is_known_idle() {
+            return Ok(true);
+        }
+        self.place
+            .look(|| backend.stream_idle(ordinal, self.raw))
+            .map_err(|e| self.concern(e))
     }
 
     /// False for a stream that somebody else made and may destroy.
@@ -174,27 +204,16 @@ impl Stream {
         let Device { backend, ordinal, .. } = *self.device;
         if patience == Some(Duration::ZERO) {
             // There is no time for anything to happen: a question, which puts no event of a wait on the stream.
-            return backend
-                .stream_idle(ordinal, self.raw)
-                .map_err(|e| self.concern(e));
+            return self.idle();
         }
-        let work = self.place.work.load(Ordering::Relaxed);
-        if work == SOME {
-            // Said before the fence is taken: whoever queues behind it says otherwise again.
-            self.place.work.store(NONE, Ordering::Relaxed);
-        }
-        let fence = backend.fence(ordinal, self.raw);
-        let done = fence.and_then(|fence| {
+        let waited = self.place.look(|| {
             let mut reach = Reach {
                 stream: self,
-                fence: Some(fence),
+                fence: Some(backend.fence(ordinal, self.raw)?),
             };
             sync::wait(&mut reach, policy, &self.waits, patience)
         });
-        if work == SOME && !matches!(done, Ok(true)) {
-            self.place.work.store(SOME, Ordering::Relaxed);
-        }
-        done.map_err(|e| self.concern(e))
+        waited.map_err(|e| self.concern(e))
     }
 
     /// Lets later work wait for what was recorded.
@@ -203,16 +222,14 @@ impl Stream {
         if !device::same_backend(self.device, recorded.device) {
             return across::wait(self, recorded);
         }
-        backend
-            .stream_wait_event(ordinal, self.queue(), recorded.raw)
+        self.queue(|raw| backend.stream_wait_event(ordinal, raw, recorded.raw))
             .map_err(|e| self.concern(e))
     }
 
     /// Holds later work back until the gate is opened that `arrange` gets first.
     pub(crate) fn gate(&self, arrange: impl FnOnce(Gate) -> Result<()>) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
-        backend
-            .stream_gate(ordinal, self.queue(), Box::new(arrange))
+        self.queue(|raw| backend.stream_gate(ordinal, raw, Box::new(arrange)))
             .map_err(|e| self.concern(e))
     }
 
@@ -227,8 +244,7 @@ impl Stream {
     pub(crate) fn call_back(&self, callback: Callback) -> Result<()> {
         let Device { backend, ordinal, .. } = *self.device;
         let guarded: Callback = Box::new(move |status| task::in_callback(|| callback(status)));
-        backend
-            .stream_callback(ordinal, self.queue(), guarded)
+        self.queue(|raw| backend.stream_callback(ordinal, raw, guarded))
             .map_err(|e| self.concern(e))
     }
 }
@@ -249,6 +265,28 @@ impl Drop for Stream {
                     end: End::default(),
                 });
             }
+        }
+    }
+}
+
+/// The end of what a stream holds, for those who look at it from time to time: a fence, once there is one. The stream itself
+/// is not asked again and again, since that may put something on it each time.
+#[derive(Default)]
+pub(crate) struct End(Option<Fence>);
+
+impl End {
+    /// True when everything has passed that the stream held at the first question.
+    pub(crate) fn reached(&mut self, device: &Device, raw: RawStream) -> Result<bool> {
+        let fence = match self.0.take() {
+            Some(fence) => fence,
+            None => device.backend.fence(device.ordinal, raw)?,
+        };
+        device.backend.fence_reached(self.0.insert(fence))
+    }
+
+    pub(crate) fn give_back(self, device: &Device) {
+        if let Some(fence) = self.0 {
+            device.backend.fence_drop(fence);
         }
     }
 }
@@ -310,11 +348,10 @@ pub(crate) struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// The stream for the backend, to queue work on it.
+    /// Queues work.
     #[inline]
-    pub(crate) fn queue(&self) -> RawStream {
-        self.words.queue();
-        self.raw
+    pub(crate) fn queue<T>(&self, work: impl FnOnce(RawStream) -> T) -> T {
+        self.words.queue(self.raw, work)
     }
 
     #[inline]
@@ -394,7 +431,7 @@ impl Lease {
 
     /// True where the stream is known to have no unfinished work, without a question to anybody.
     pub(crate) fn is_known_idle(&self) -> bool {
-        self.0.body.words.work.load(Ordering::Relaxed) == NONE
+        self.0.body.words.known_idle()
     }
 
     /// Lends it: from now on it has a handle.
@@ -539,12 +576,7 @@ pub fn set(handle: StreamHandle) -> Result<()> {
 
 /// True when everything queued has finished.
 pub fn query(handle: StreamHandle) -> Result<bool> {
-    let stream = resolve(task::here()?, handle)?;
-    stream
-        .device
-        .backend
-        .stream_idle(stream.device.ordinal, stream.raw)
-        .map_err(|e| stream.concern(e))
+    resolve(task::here()?, handle)?.idle()
 }
 
 /// Waits for everything queued so far, in the task's way; `false` if `patience` was over first.
@@ -614,7 +646,7 @@ pub fn import(index: i32, native: NativeHandle) -> Result<StreamHandle> {
 /// The vendor's handle.
 pub fn native(handle: StreamHandle) -> Result<*mut c_void> {
     let stream = resolve(task::here()?, handle)?;
-    stream.place.work.store(ANYBODYS, Ordering::Relaxed);
+    stream.place.shared.store(true, Ordering::Relaxed);
     stream
         .device
         .backend

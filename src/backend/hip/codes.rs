@@ -16,7 +16,6 @@ pub(super) fn is_sticky(code: hipError_t) -> bool {
             | hipErrorECCNotCorrectable
             | hipErrorIllegalAddress
             | hipErrorLaunchTimeOut
-            | hipErrorContextIsDestroyed
             | hipErrorAssert
             | 714
             ..=719 // a hardware fault .. hipErrorLaunchFailure
@@ -46,7 +45,8 @@ pub(super) fn status_of(code: hipError_t) -> Status {
         | hipErrorFileNotFound
         | hipErrorSharedObjectInitFailed => Status::InvalidImage,
         hipErrorPeerAccessUnsupported | hipErrorNotSupported => Status::NotSupported,
-        hipErrorInvalidHandle => Status::InvalidHandle,
+        // The second one is how the runtime answers a stream or event that it does not know: no context of its ever ends.
+        hipErrorInvalidHandle | hipErrorContextIsDestroyed => Status::InvalidHandle,
         hipErrorNotFound | hipErrorInvalidSymbol | hipErrorSharedObjectSymbolNotFound => Status::NotFound,
         hipErrorNotReady => Status::NotReady,
         hipErrorInvalidConfiguration
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn asynchronous_faults_mean_the_device_is_lost() {
-        for code in [4, 214, 700, 702, 709, 710, 714, 718, 719, 999, 1052, 1053] {
+        for code in [4, 214, 700, 702, 710, 714, 718, 719, 999, 1052, 1053] {
             assert_eq!(status_of(code), Status::DeviceLost, "{code}");
         }
     }
@@ -141,6 +141,7 @@ mod tests {
             (217, Status::NotSupported),
             (400, Status::InvalidHandle),
             (500, Status::NotFound),
+            (709, Status::InvalidHandle),
             (600, Status::NotReady),
             (701, Status::LaunchFailed),
             (712, Status::InvalidArgument),

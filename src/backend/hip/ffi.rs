@@ -141,6 +141,7 @@ pub const hipMemcpyHostToHost: hipMemcpyKind = 0;
 pub const hipMemcpyHostToDevice: hipMemcpyKind = 1;
 pub const hipMemcpyDeviceToHost: hipMemcpyKind = 2;
 pub const hipMemcpyDeviceToDevice: hipMemcpyKind = 3;
+pub const hipMemcpyDefault: hipMemcpyKind = 4;
 
 /// Memory kinds as ROCm 5 numbers them.
 pub const hipMemoryTypeHost_5: hipMemoryType = 0;

@@ -320,7 +320,7 @@ fn run(device: &Device, on: hipStream_t, dst: Addr, step: Step) -> Answer {
             return unsafe {
                 call!(
                     api,
-                    hipMemcpyAsync(end, dst.as_ptr(), bytes as usize, hipMemcpyDeviceToDevice, on)
+                    hipMemcpyAsync(end, dst.as_ptr(), bytes as usize, hipMemcpyDefault, on)
                 )
             };
         }

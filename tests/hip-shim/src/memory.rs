@@ -15,9 +15,6 @@ use crate::ffi::*;
 use crate::runtime::{answer, runtime};
 use crate::stream;
 
-/// Most of these have the number of the kind of copy: the runtime finds out by itself.
-const LAST_KIND: hipMemcpyKind = 4;
-
 /// Kinds of memory by the numbers of ROCm 5 and of ROCm 6.
 const HOST_5: hipMemoryType = 0;
 const DEVICE_5: hipMemoryType = 1;
@@ -279,7 +276,7 @@ entries! {
     }
 
     fn hipMemcpyAsync(call, to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind, on: hipStream_t) {
-        if !(hipMemcpyHostToHost..=LAST_KIND).contains(&kind) {
+        if !(hipMemcpyHostToHost..=hipMemcpyDefault).contains(&kind) {
             return Err(hipErrorInvalidMemcpyDirection);
         }
         let (to_place, from_place) = (place(to), place(from));

@@ -74,6 +74,7 @@ fn constants_have_the_same_values() {
         hipMemcpyHostToDevice hipMemcpyKind_hipMemcpyHostToDevice;
         hipMemcpyDeviceToHost hipMemcpyKind_hipMemcpyDeviceToHost;
         hipMemcpyDeviceToDevice hipMemcpyKind_hipMemcpyDeviceToDevice;
+        hipMemcpyDefault hipMemcpyKind_hipMemcpyDefault;
         hipMemoryTypeUnregistered_6 hipMemoryType_hipMemoryTypeUnregistered;
         hipMemoryTypeHost_6 hipMemoryType_hipMemoryTypeHost;
         hipMemoryTypeDevice_6 hipMemoryType_hipMemoryTypeDevice;
