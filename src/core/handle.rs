@@ -162,7 +162,8 @@ pub(crate) struct Table<B: 'static> {
 
 struct Free {
     slots: Vec<u32>,
-    /// Slots below this have been used.
+    /// Slots below this have been used. The first is never given: a handle whose lower half is all zeros would be equal to
+    /// its upper half.
     used: u64,
 }
 
@@ -173,7 +174,7 @@ impl<B: Default> Table<B> {
             chunks: [const { OnceCell::new() }; CHUNKS],
             free: Mutex::new(Free {
                 slots: Vec::new(),
-                used: 0,
+                used: 1,
             }),
         }
     }
@@ -214,7 +215,7 @@ impl<B: Default> Table<B> {
                     Status::OutOfMemory,
                     format!(
                         "no more than {} {}s can exist at once",
-                        free.used,
+                        free.used - 1,
                         self.kind.name()
                     ),
                 ))

@@ -2,16 +2,16 @@
 //!
 //! A missed figure is printed, it fails nothing; docs/performance.md says how each row is measured.
 
-use crate::library;
+use crate::{library, shim};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench [--quick] [--row NAME]... [--instructions] [--write] [--list]
   --quick         fewer repetitions
   --row NAME      only this row (again for more); --list names them
-  --instructions  instructions per call under valgrind, instead of times
+  --instructions  instructions per call under valgrind, instead of times; what the library costs above HIP too
   --write         put the table into docs/performance.md";
 const DOCUMENT: &str = "docs/performance.md";
 const SIZE_ROW: &str = "size";
@@ -120,6 +120,12 @@ impl Built {
             "probe",
         )?;
         built.cc(&["-O2"], &["probe.c"], &[], "probe-without")?;
+        built.cc(
+            &["-O2", "-Wl,-rpath,$ORIGIN", "-ldl"],
+            &["hip.c"],
+            &[&taskgpu],
+            "hip",
+        )?;
         Ok(built)
     }
 
@@ -224,7 +230,8 @@ impl Built {
             eprintln!("bench: instructions of {name}");
             // Two lengths: what the start, the first calls and the loop's frame take falls out.
             let (few, many) = (1000u32, 3000u32);
-            let each = (self.callgrind(name, many)? - self.callgrind(name, few)?) / f64::from(many - few);
+            let count = |n: u32| self.callgrind(name, self.bench(&["--instructions", name, &n.to_string()]));
+            let each = (count(many)? - count(few)?) / f64::from(many - few);
             let floor = *floor.get_or_insert(each);
             let _ = writeln!(table, "| {what} | {each:.1} | {:.1} |", each / floor);
         }
@@ -234,22 +241,54 @@ impl Built {
             first_line(Command::new("valgrind").arg("--version"))
         );
         println!("{heading}{table}");
+        let above_hip = self.above_hip(&shim::build()?)?;
+        println!("{above_hip}");
         if write {
             self.put("instructions", &format!("{heading}{table}"))?;
+            self.put("hip", &format!("{heading}{above_hip}"))?;
         }
         Ok(())
     }
 
+    /// What calls cost on a HIP device whose runtime does nothing.
+    fn above_hip(&self, rocm: &Path) -> Result<String, String> {
+        let hip = |args: &[&str]| {
+            let mut command = Command::new(self.directory.join("hip"));
+            self.environment(command.args(args));
+            command
+                .env("TASKGPU_BACKENDS", "hip")
+                .env("TASKGPU_TEST_HIP_SHIM", "1")
+                .env("HIP_SHIM_EMPTY", "1")
+                .env("ROCM_PATH", rocm);
+            command
+        };
+        let times = lines(&output(&mut hip(&["--times"]))?);
+        let mut table = String::from("| what | instructions | time |\n|---|---|---|\n");
+        for (line, time) in lines(&output(&mut hip(&["--loops"]))?).iter().zip(times) {
+            let (name, what) = line.split_once('\t').ok_or("hip --loops: a line without a tab")?;
+            let (_, time) = time.split_once('\t').ok_or("hip --times: a line without a tab")?;
+            eprintln!("bench: instructions of {name} on HIP");
+            let (few, many) = (1000u32, 3000u32);
+            let count = |n: u32| self.callgrind(&format!("hip-{name}"), hip(&[name, &n.to_string()]));
+            let each = (count(many)? - count(few)?) / f64::from(many - few);
+            let _ = writeln!(table, "| {what} | {each:.1} | {time} ns |");
+        }
+        Ok(table)
+    }
+
     /// Instructions inside the functions named loop_*, by the thread that is in them.
-    fn callgrind(&self, name: &str, n: u32) -> Result<f64, String> {
+    fn callgrind(&self, name: &str, command: Command) -> Result<f64, String> {
         let file = self.directory.join(format!("callgrind.{name}"));
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["-q", "--tool=callgrind", "--toggle-collect=loop_*"]);
         valgrind.arg(format!("--callgrind-out-file={}", file.display()));
-        valgrind
-            .arg(self.directory.join("bench"))
-            .args(["--instructions", name, &n.to_string()]);
+        valgrind.arg(command.get_program()).args(command.get_args());
         self.environment(&mut valgrind);
+        for (name, value) in command.get_envs() {
+            if let Some(value) = value {
+                valgrind.env(name, value);
+            }
+        }
         output(&mut valgrind)?;
         let counts = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         let total = counts.lines().find_map(|line| line.strip_prefix("totals:"));

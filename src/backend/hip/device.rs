@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
@@ -16,7 +16,8 @@ use super::codes::is_sticky;
 #[allow(clippy::wildcard_imports)]
 use super::ffi::*;
 use super::gate::Flag;
-use crate::backend::{DeviceInfo, Error, Priority, Result, Status};
+use crate::backend::common::Queued;
+use crate::backend::{os, DeviceInfo, Error, Priority, Result, Status};
 
 /// A device of the runtime.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(super) struct Device {
     pub(super) waits_for_values: bool,
     /// The first code that said that the device is gone; 0 while it is well. Callbacks still queued look at it.
     pub(super) lost: Arc<AtomicI32>,
+    /// Callbacks that the runtime has not made yet.
+    callbacks: Mutex<Vec<Weak<Queued>>>,
     /// Events for waits, free to be recorded by the next one.
     pub(super) wait_events: SegQueue<usize>,
     /// Flags for gates, free to be used by the next one.
@@ -109,6 +112,7 @@ impl Device {
             pool: AtomicPtr::new(null_mut()),
             waits_for_values: attribute(api, ordinal, hipDeviceAttributeCanUseStreamWaitValue) == Some(1),
             lost: Arc::default(),
+            callbacks: Mutex::default(),
             wait_events: SegQueue::new(),
             flags: Arc::default(),
         })
@@ -323,6 +327,34 @@ impl Device {
         self.check(answer, what)
     }
 
+    /// Puts a callback on the books that is about to be queued.
+    pub(super) fn expect(&self, queued: &Arc<Queued>) {
+        let mut callbacks = self.callbacks.lock();
+        if callbacks.len() == callbacks.capacity() {
+            callbacks.retain(|other| other.strong_count() > 0);
+        }
+        callbacks.push(Arc::downgrade(queued));
+    }
+
+    /// Makes the callbacks that wait for a lost device: some runtimes forget them. On a thread of their own, since whoever finds
+    /// the device lost may hold what they wait for.
+    #[cold]
+    pub(super) fn call_back_lost(&self) {
+        let callbacks = std::mem::take(&mut *self.callbacks.lock());
+        if callbacks.is_empty() {
+            return;
+        }
+        let _signals = os::SignalsBlocked::new();
+        // Without a thread they are left to the runtime.
+        let _ = std::thread::Builder::new()
+            .name("taskgpu-lost".to_owned())
+            .spawn(move || {
+                for queued in callbacks.iter().filter_map(Weak::upgrade) {
+                    queued.run(Status::DeviceLost);
+                }
+            });
+    }
+
     /// The failure that `answer` is, with the device named in the text.
     #[cold]
     pub(super) fn failure(&self, answer: Answer, what: &str) -> Error {
@@ -335,7 +367,10 @@ impl Device {
             .lost
             .compare_exchange(0, answer.code, Ordering::Relaxed, Ordering::Relaxed)
         {
-            Ok(_) => answer.code,
+            Ok(_) => {
+                self.call_back_lost();
+                answer.code
+            }
             Err(first) => first,
         };
         let text = format!(

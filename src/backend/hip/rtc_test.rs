@@ -96,6 +96,46 @@ fn source_becomes_a_code_object_for_each_target_and_kernels_have_their_names() {
     }
 }
 
+/// The kernels of examples/kernels.
+const EXAMPLES: [(&str, &str); 6] = [
+    ("saxpy", include_str!("../../../examples/kernels/saxpy.hip")),
+    ("matmul", include_str!("../../../examples/kernels/matmul.hip")),
+    ("reduce", include_str!("../../../examples/kernels/reduce.hip")),
+    (
+        "histogram",
+        include_str!("../../../examples/kernels/histogram.hip"),
+    ),
+    ("stencil", include_str!("../../../examples/kernels/stencil.hip")),
+    (
+        "mandelbrot",
+        include_str!("../../../examples/kernels/mandelbrot.hip"),
+    ),
+];
+
+#[test]
+fn the_example_kernels_compile_for_every_kind_of_device() {
+    let Some(compiler) = compiler() else { return };
+    for (kernel, source) in EXAMPLES {
+        for target in ["gfx906", "gfx90a", "gfx1030"] {
+            let asked: &[&str] = if kernel == "reduce" {
+                &["reduce<float>"]
+            } else {
+                &[]
+            };
+            let compiled = compiler
+                .compile(source, target, &with_names(asked))
+                .unwrap_or_else(|e| panic!("{kernel} for {target}: {e}"));
+            inspect(&compiled.image).expect("a code object");
+            let names = symbols(&compiled.image);
+            // The template's instance has a name of the compiler's.
+            let symbol = compiled.names.first().map_or(kernel, |(_, symbol)| symbol);
+            for name in [symbol.to_owned(), format!("{symbol}.kd")] {
+                assert!(names.contains(&name), "{name} for {target}: {names:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_callers_own_target_goes_before_the_devices() {
     let Some(compiler) = compiler() else { return };

@@ -214,6 +214,7 @@ pub(super) fn callback(device: &Device, stream: RawStream, callback: Callback) -
         queued: Arc::clone(&queued),
         lost: Arc::clone(&device.lost),
     }));
+    device.expect(&queued);
     // SAFETY: `run_callback` takes `data` as it is handed over here.
     let answer = unsafe {
         call!(
@@ -222,6 +223,10 @@ pub(super) fn callback(device: &Device, stream: RawStream, callback: Callback) -
         )
     };
     if answer.code == hipSuccess {
+        if device.lost.load(Ordering::Relaxed) != 0 {
+            // Perhaps too late for those who called back what was there when the device was found lost.
+            device.call_back_lost();
+        }
         return Ok(());
     }
     // An error may be an older one of the device's and the callback queued all the same. Whoever takes it out first
