@@ -317,6 +317,24 @@ static void modules_with_one_name_differ(void) {
     }
 }
 
+static void the_macro_for_arguments_passes_them_in_order(void) {
+    static const char source[] = "extern \"C\" __global__ void put(int *x, int a, double b) { x[0] = a; x[1] = (int)b; }\n";
+    int seen[2], a = 4;
+    double b = 5;
+    tgpu_module m = NULL;
+    CHECK_OK(tgpu_module_compile(source, NULL, &m));
+    tgpu_kernel k = kernel_in(m, "put");
+    void *x = on_device(NULL, sizeof seen);
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    CHECK_EQ(TGPU_ARG_COUNT(&x, &a, &b), 3);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x, &a, &b)));
+    to_host(seen, x, sizeof seen);
+    CHECK_EQ(seen[0], 4), CHECK_EQ(seen[1], 5);
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     RUN(saxpy_gives_what_a_loop_gives);
@@ -328,5 +346,6 @@ int main(int argc, char **argv) {
     RUN(what_host_devices_lack_is_named);
     RUN(eight_threads_compile_the_same_source_at_once);
     RUN(modules_with_one_name_differ);
+    RUN(the_macro_for_arguments_passes_them_in_order);
     return end();
 }
