@@ -317,6 +317,30 @@ static void modules_with_one_name_differ(void) {
     }
 }
 
+/* Each option is one argument of the compiler, whatever is in it. */
+static void options_never_reach_a_shell(void) {
+    static const char source[] = "extern \"C\" __global__ void length(int *n) { *n = sizeof(TEXT) - 1; }\n";
+    const char *option = "-DTEXT=\"a b; $(touch never-made) 'c' `touch never-made` | d\"";
+    int seen = 0, must = (int)(strlen(option) - strlen("-DTEXT=\"\""));
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    tgpu_compile_options options = TGPU_COMPILE_OPTIONS_INIT;
+    tgpu_module m = NULL;
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    if (strcmp(device.backend, "host") != 0) return; /* vendors' compilers are libraries */
+    options.options = &option, options.option_count = 1;
+    CHECK_OK(tgpu_module_compile(source, &options, &m));
+    tgpu_kernel k = kernel_in(m, "length");
+    void *x = on_device(NULL, sizeof seen);
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x)));
+    to_host(&seen, x, sizeof seen);
+    CHECK_EQ(seen, must);
+    if (access("never-made", F_OK) == 0) FAIL("an option was run by a shell");
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
 static void the_macro_for_arguments_passes_them_in_order(void) {
     static const char source[] = "extern \"C\" __global__ void put(int *x, int a, double b) { x[0] = a; x[1] = (int)b; }\n";
     int seen[2], a = 4;
@@ -346,6 +370,7 @@ int main(int argc, char **argv) {
     RUN(what_host_devices_lack_is_named);
     RUN(eight_threads_compile_the_same_source_at_once);
     RUN(modules_with_one_name_differ);
+    RUN(options_never_reach_a_shell);
     RUN(the_macro_for_arguments_passes_them_in_order);
     return end();
 }
