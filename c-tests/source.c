@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <math.h>
+#include <pthread.h>
 
 static char *read_file(const char *path) {
     FILE *f = fopen(path, "rb");
@@ -245,6 +246,119 @@ static void the_mandelbrot_picture_is_what_loops_paint(void) {
     free(seen);
 }
 
+/* What host devices lack is refused when it is compiled, by a text that names it. */
+static void what_host_devices_lack_is_named(void) {
+    static const struct {
+        const char *body, *name, *what;
+    } lacking[] = {
+        {"x[0] = __shfl_down_sync(0xffffffffu, x[0], 1);", "__shfl_down_sync", "warp shuffles are not supported on host devices"},
+        {"x[0] = __ballot_sync(0xffffffffu, x[0] > 0);", "__ballot_sync", "warp votes"},
+        {"x[0] = tex2D<float>(0ull, 1.0f, 2.0f);", "tex2D", "textures and surfaces are not supported on host devices"},
+    };
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    if (strcmp(device.backend, "host") != 0) return; /* GPUs have them */
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
+        char source[256];
+        tgpu_module m = (tgpu_module)77;
+        snprintf(source, sizeof source, "extern \"C\" __global__ void k(float *x) {\n    %s\n}\n", lacking[i].body);
+        CHECK_REFUSED(tgpu_module_compile(source, NULL, &m), TGPU_ERROR_COMPILE_FAILED, lacking[i].name, lacking[i].what, "kernel:2");
+        CHECK_SAME(m, 77);
+    }
+}
+
+enum { COMPILERS = 8 };
+
+static void *compile_one(void *out) {
+    static const char source[] = "extern \"C\" __global__ void eight(int *x) { x[threadIdx.x] = 8; }\n";
+    CHECK_OK(tgpu_module_compile(source, NULL, out));
+    return NULL;
+}
+
+static void eight_threads_compile_the_same_source_at_once(void) {
+    pthread_t threads[COMPILERS];
+    tgpu_module modules[COMPILERS];
+    for (int i = 0; i < COMPILERS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, compile_one, &modules[i]), 0);
+    for (int i = 0; i < COMPILERS; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < COMPILERS; i++) {
+        int seen[4];
+        void *x = on_device(NULL, sizeof seen), *args[] = {&x};
+        tgpu_kernel k = kernel_in(modules[i], "eight");
+        tgpu_launch_config c = shape(1, 1, 1, 4, 1, 1);
+        CHECK_OK(tgpu_launch(k, &c, args));
+        to_host(seen, x, sizeof seen);
+        for (int j = 0; j < 4; j++) CHECK_EQ(seen[j], 8);
+        CHECK_OK(tgpu_free(x));
+        CHECK_OK(tgpu_kernel_destroy(k));
+        CHECK_OK(tgpu_module_destroy(modules[i]));
+    }
+}
+
+/* Two modules with a function of one name are two functions. */
+static void modules_with_one_name_differ(void) {
+    static const char *const sources[] = {"extern \"C\" __global__ void which(int *x) { *x = 1; }\n",
+                                          "extern \"C\" __global__ void which(int *x) { *x = 2; }\n"};
+    tgpu_module m[2];
+    tgpu_kernel k[2];
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(tgpu_module_compile(sources[i], NULL, &m[i]));
+        k[i] = kernel_in(m[i], "which");
+    }
+    for (int i = 0; i < 2; i++) {
+        int seen = 0;
+        void *x = on_device(NULL, sizeof seen), *args[] = {&x};
+        tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+        CHECK_OK(tgpu_launch(k[i], &c, args));
+        to_host(&seen, x, sizeof seen);
+        CHECK_EQ(seen, i + 1);
+        CHECK_OK(tgpu_free(x));
+        CHECK_OK(tgpu_kernel_destroy(k[i]));
+        CHECK_OK(tgpu_module_destroy(m[i]));
+    }
+}
+
+/* Each option is one argument of the compiler, whatever is in it. */
+static void options_never_reach_a_shell(void) {
+    static const char source[] = "extern \"C\" __global__ void length(int *n) { *n = sizeof(TEXT) - 1; }\n";
+    const char *option = "-DTEXT=\"a b; $(touch never-made) 'c' `touch never-made` | d\"";
+    int seen = 0, must = (int)(strlen(option) - strlen("-DTEXT=\"\""));
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    tgpu_compile_options options = TGPU_COMPILE_OPTIONS_INIT;
+    tgpu_module m = NULL;
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    if (strcmp(device.backend, "host") != 0) return; /* vendors' compilers are libraries */
+    options.options = &option, options.option_count = 1;
+    CHECK_OK(tgpu_module_compile(source, &options, &m));
+    tgpu_kernel k = kernel_in(m, "length");
+    void *x = on_device(NULL, sizeof seen);
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x)));
+    to_host(&seen, x, sizeof seen);
+    CHECK_EQ(seen, must);
+    if (access("never-made", F_OK) == 0) FAIL("an option was run by a shell");
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
+static void the_macro_for_arguments_passes_them_in_order(void) {
+    static const char source[] = "extern \"C\" __global__ void put(int *x, int a, double b) { x[0] = a; x[1] = (int)b; }\n";
+    int seen[2], a = 4;
+    double b = 5;
+    tgpu_module m = NULL;
+    CHECK_OK(tgpu_module_compile(source, NULL, &m));
+    tgpu_kernel k = kernel_in(m, "put");
+    void *x = on_device(NULL, sizeof seen);
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    CHECK_EQ(TGPU_ARG_COUNT(&x, &a, &b), 3);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x, &a, &b)));
+    to_host(seen, x, sizeof seen);
+    CHECK_EQ(seen[0], 4), CHECK_EQ(seen[1], 5);
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     RUN(saxpy_gives_what_a_loop_gives);
@@ -253,5 +367,10 @@ int main(int argc, char **argv) {
     RUN(the_histogram_gives_what_a_loop_gives);
     RUN(the_stencil_gives_what_loops_give);
     RUN(the_mandelbrot_picture_is_what_loops_paint);
+    RUN(what_host_devices_lack_is_named);
+    RUN(eight_threads_compile_the_same_source_at_once);
+    RUN(modules_with_one_name_differ);
+    RUN(options_never_reach_a_shell);
+    RUN(the_macro_for_arguments_passes_them_in_order);
     return end();
 }

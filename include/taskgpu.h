@@ -2065,9 +2065,8 @@ tgpu_status tgpu_kernel_suggest(tgpu_kernel k, uint64_t items, uint32_t *grid, u
  * current. The grid is so many blocks, each block so many threads, in up to three dimensions.
  *
  *     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
- *     void *args[2] = {&x, &n}; // a pointer to the value of each argument
  *     tgpu_kernel_suggest(kernel, n, &config.grid[0], &config.block[0]);
- *     tgpu_launch(kernel, &config, args);
+ *     tgpu_launch(kernel, &config, TGPU_ARGS(&x, &n)); // the address of the value of each argument
  */
 
 /** The shape of a launch, and where it runs. */
@@ -2109,6 +2108,18 @@ typedef struct tgpu_launch_config {
  * Since: 0.1.
  */
 tgpu_status tgpu_launch(tgpu_kernel k, const tgpu_launch_config *config, void *const *args);
+
+/**
+ * The args of tgpu_launch, from the addresses of the variables that hold the values, in the order of
+ * the kernel's parameters: TGPU_ARGS(&n, &a, &x, &y). What is no address does not compile without a
+ * warning. Lives as long as the block it stands in, which is long enough: a launch copies the values.
+ * C only; in C++, Kernel::launch of taskgpu.hpp takes the values themselves.
+ */
+#ifndef __cplusplus
+#define TGPU_ARGS(...) ((void *const[]){__VA_ARGS__})
+/** How many arguments TGPU_ARGS would pass. */
+#define TGPU_ARG_COUNT(...) (sizeof TGPU_ARGS(__VA_ARGS__) / sizeof(void *))
+#endif
 
 #ifdef __cplusplus
 }

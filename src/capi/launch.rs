@@ -5,9 +5,8 @@
 //!
 //! ```c
 //! tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
-//! void *args[2] = {&x, &n}; // a pointer to the value of each argument
 //! tgpu_kernel_suggest(kernel, n, &config.grid[0], &config.block[0]);
-//! tgpu_launch(kernel, &config, args);
+//! tgpu_launch(kernel, &config, TGPU_ARGS(&x, &n)); // the address of the value of each argument
 //! ```
 
 use super::error::tgpu_status;

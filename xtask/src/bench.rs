@@ -17,13 +17,14 @@ const DOCUMENT: &str = "docs/performance.md";
 const SIZE_ROW: &str = "size";
 const SIZE_LIMIT: f64 = 1.5;
 
-/// The parts of the bench program; saxpy.c and what starts on its own are built apart.
-const SOURCES: [&str; 7] = [
+/// The parts of the bench program; saxpy.c, ahead.c and what starts on its own are built apart.
+const SOURCES: [&str; 8] = [
     "main.c",
     "common.c",
     "loops.c",
     "calls.c",
     "launch.c",
+    "source.c",
     "wait.c",
     "threads.c",
 ];
@@ -105,10 +106,18 @@ impl Built {
         )?;
         built.cc(&["-O3", "-fopenmp", "-c"], &["saxpy.c"], &[], "saxpy.o")?;
         built.cc(&["-O2", "-c"], &["startup.c"], &[], "startup.o")?;
-        let objects = ["saxpy.o", "startup.o"].map(|name| built.directory.join(name).into_os_string());
-        let with = [&objects[0], &objects[1], &taskgpu, &floor];
         built.cc(
-            &["-O2", "-g", "-fopenmp", "-Wl,-rpath,$ORIGIN", "-lm"],
+            &["-O3", "-march=native", "-fopenmp", "-c"],
+            &["ahead.c"],
+            &[],
+            "ahead.o",
+        )?;
+        let objects =
+            ["saxpy.o", "startup.o", "ahead.o"].map(|name| built.directory.join(name).into_os_string());
+        let with = [&objects[0], &objects[1], &objects[2], &taskgpu, &floor];
+        let kernels = format!("-DKERNELS=\"{}\"", built.root.join("examples/kernels").display());
+        built.cc(
+            &["-O2", "-g", "-fopenmp", "-Wl,-rpath,$ORIGIN", "-lm", &kernels],
             &SOURCES,
             &with,
             "bench",

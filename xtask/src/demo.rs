@@ -1,7 +1,8 @@
 //! `cargo xtask demo [FILE]`: the main job of the library, seen at work on this machine.
 //!
-//! Builds the library, compiles two of the C examples against it with the system's C compiler as a user would, and runs
-//! them: `multi_device` on four devices, then `file_histogram` on FILE or on the sample.
+//! Builds the library, compiles three of the C examples against it with the system's C compiler as a user would, and runs
+//! them: `multi_device` on four devices, then `file_histogram` on FILE or on the sample, and
+//! `mandelbrot`, whose kernel is source.
 
 use crate::library;
 use std::ffi::{OsStr, OsString};
@@ -28,12 +29,21 @@ pub fn run(args: &[impl AsRef<str>]) -> Result<(), String> {
     let out = root.join("target/demo");
     std::fs::create_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
 
-    for (example, argument) in [("multi_device", None), ("file_histogram", Some(&file))] {
+    let (kernel, picture) = (
+        root.join("examples/kernels/mandelbrot.hip"),
+        out.join("mandelbrot.ppm"),
+    );
+    let examples = [
+        ("multi_device", vec![]),
+        ("file_histogram", vec![&file]),
+        ("mandelbrot", vec![&kernel, &picture]),
+    ];
+    for (example, arguments) in examples {
         let program = compile(&root, &cc, &lib, &out, example)?;
         println!("\n== {example}");
         let mut command = Command::new(&program);
-        command.args(argument);
-        // The examples' kernels are C functions, which only host devices run.
+        command.args(arguments);
+        // Kernels that are C functions run on host devices only.
         for (name, value) in [("TASKGPU_BACKENDS", "host"), ("TASKGPU_HOST_DEVICES", "4")] {
             if std::env::var_os(name).is_none() {
                 command.env(name, value);

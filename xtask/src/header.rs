@@ -77,10 +77,28 @@ fn generate(root: &Path) -> Result<String, String> {
             out.push_str(&version_macros(version));
         }
         out.push_str(&declarations(root, name)?);
+        if name == "launch" {
+            out.push_str(ARGS_MACRO);
+        }
     }
     out.push_str("\n#ifdef __cplusplus\n}\n#endif\n\n#endif /* TASKGPU_H */\n");
     Ok(out)
 }
+
+/// What cbindgen cannot say. Compound literals are C's alone; in C++ there is `Kernel::launch`.
+const ARGS_MACRO: &str = "
+/**
+ * The args of tgpu_launch, from the addresses of the variables that hold the values, in the order of
+ * the kernel's parameters: TGPU_ARGS(&n, &a, &x, &y). What is no address does not compile without a
+ * warning. Lives as long as the block it stands in, which is long enough: a launch copies the values.
+ * C only; in C++, Kernel::launch of taskgpu.hpp takes the values themselves.
+ */
+#ifndef __cplusplus
+#define TGPU_ARGS(...) ((void *const[]){__VA_ARGS__})
+/** How many arguments TGPU_ARGS would pass. */
+#define TGPU_ARG_COUNT(...) (sizeof TGPU_ARGS(__VA_ARGS__) / sizeof(void *))
+#endif
+";
 
 /// The package's version, from Cargo.toml.
 pub fn version(root: &Path) -> Result<[u32; 3], String> {

@@ -578,6 +578,9 @@ impl Place<'_> {
         for program in &mut programs {
             if program.name.starts_with("file_histogram") {
                 program.run.arg("examples/data/harbour.txt");
+            } else if program.name.starts_with("mandelbrot") {
+                let kernel = "examples/kernels/mandelbrot.hip";
+                program.run.arg(kernel).arg(self.target.join("mandelbrot.ppm"));
             }
         }
         Ok(programs)
