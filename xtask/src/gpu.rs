@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::library::{self, root};
+use crate::shim;
 
 const USAGE: &str = "cargo xtask gpu [FOLDER]; FOLDER is target/gpu without one";
 
@@ -28,12 +29,22 @@ pub fn run(args: &[&str]) -> Result<(), String> {
         // Only to have less to carry.
         let _ = Command::new("strip").arg(folder.join(file)).status();
     }
+    // The HIP path of the library runs on the same GPUs by way of the HIP runtime of the tests.
+    let rocm = shim::build()?;
+    std::fs::create_dir_all(folder.join("rocm/lib")).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for name in shim::NAMES {
+        copy(&rocm.join("lib").join(name), &folder.join("rocm/lib").join(name))?;
+        let _ = Command::new("strip")
+            .arg(folder.join("rocm/lib").join(name))
+            .status();
+    }
     let folder = folder.display();
     println!("on the machine with the GPU, in a copy of this tree:");
     println!("  bash tests/gpu/run.sh {folder}      every test");
     println!(
         "  bash benches/gpu/run.sh {folder}    the table of docs/performance.md; needs nvcc and PyTorch"
     );
+    println!("  bash tests/gpu/multi.sh {folder}    what needs two GPUs or more, and its figures");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::library::root;
 
 /// The names that programs know the runtime's library by.
-const NAMES: [&str; 2] = ["libamdhip64.so.6", "libamdhip64.so"];
+pub const NAMES: [&str; 2] = ["libamdhip64.so.6", "libamdhip64.so"];
 
 /// Tests of the core that are about host devices alone, by the reason. What HIP does in their place is in c-tests/hip_*.c.
 pub const HOST_ONLY: &[(&str, &[&str])] = &[

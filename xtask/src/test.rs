@@ -28,6 +28,8 @@ const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source"];
 /// What programs are named like that have the HIP runtime of tests/hip-shim under them, and run nowhere else.
 const ON_SHIM: &str = "hip_";
+/// What several GPUs are tested with; host devices and those of tests/hip-shim must pass it too.
+const SEVERAL_DEVICES: &str = "tests/gpu/multi.c";
 /// These bring a runtime of their own.
 const NOT_ON_SHIM: &[&str] = &["hip"];
 
@@ -537,6 +539,7 @@ impl Place<'_> {
                 &["-std=c++20", "-fno-exceptions"],
             );
         }
+        add(&root().join(SEVERAL_DEVICES), "shared", "cc", &["-std=c11"]);
         Ok(programs)
     }
 
@@ -556,6 +559,7 @@ impl Place<'_> {
         for source in sources("c-tests", "cpp")? {
             programs.push(self.program(&source, "C++17, shared, HIP", "g++", &["-std=c++17"]));
         }
+        programs.push(self.program(&root().join(SEVERAL_DEVICES), "shared, HIP", "cc", &["-std=c11"]));
         for program in &mut programs {
             program
                 .run
