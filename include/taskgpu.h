@@ -1816,7 +1816,8 @@ typedef struct tgpu_compile_options {
  * Loads ready code for the task's current device.
  *
  * @param image  the whole file or section in memory: a code object, PTX text with its NUL, a cubin
- *               or a fat binary.
+ *               or a fat binary; for a host device a shared object with a table, as
+ *               docs/kernels.md says.
  * @param bytes  its size.
  * @param out    receives the module.
  * @return TGPU_OK; TGPU_ERROR_INVALID_IMAGE if it is no code for this device;
