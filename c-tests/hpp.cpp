@@ -469,6 +469,7 @@ TEST(elapsed_is_a_duration_and_pending_is_no_value) {
     Event start, end;
     Gate gate;
     start.record(stream);
+    start.synchronize(); // so that it lies before the time that is waited
     gate.close(stream);
     end.record(stream);
     EQUAL(taskgpu::try_elapsed(start, end).status(), Status::not_ready);
