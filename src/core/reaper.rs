@@ -197,15 +197,15 @@ fn run() {
 /// thousand streams would wait for a million points.
 struct Batch {
     behind: Behind,
-    /// Calls that may still queue work on what is left or with it.
-    earlier: Earlier,
+    /// Calls that may still queue work on what is left or with it. `None` once they have ended and the streams are listed.
+    earlier: Option<Earlier>,
     remains: Vec<Remains>,
     /// Streams that have not been marked yet: one that somebody is capturing takes no mark.
     unmarked: Vec<Arc<Stream>>,
     marks: Vec<Mark>,
 }
 
-/// Everything that is in `left` was left before the streams are listed here.
+/// Everything that is in `left` was left before the calls in progress are listed here, and the streams after them.
 fn batches(left: Vec<Remains>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for remains in left {
@@ -214,9 +214,9 @@ fn batches(left: Vec<Remains>) -> Vec<Batch> {
             Some(batch) => batch.remains.push(remains),
             None => batches.push(Batch {
                 behind,
-                earlier: Earlier::now(),
+                earlier: Some(Earlier::now()),
                 remains: vec![remains],
-                unmarked: streams(behind),
+                unmarked: Vec::new(),
                 marks: Vec::new(),
             }),
         }
@@ -270,8 +270,13 @@ fn passed(state: Result<bool>) -> bool {
 impl Batch {
     /// Takes apart what does not have to wait. True when nothing is left.
     fn try_finish(&mut self) -> bool {
-        if !self.earlier.over() {
-            return false;
+        if let Some(earlier) = &mut self.earlier {
+            if !earlier.over() {
+                return false;
+            }
+            // Not before: a stream that such a call has queued on is known to have work when the call has ended.
+            self.earlier = None;
+            self.unmarked = streams(self.behind);
         }
         let marks = &mut self.marks;
         self.unmarked.retain(|stream| match Mark::new(stream) {
