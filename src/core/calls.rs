@@ -11,14 +11,14 @@
 
 use std::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
 use crate::backend::os;
 
-/// A thread's word.
+/// A thread's word, which is kept on a cache line of its own.
 #[derive(Debug)]
-#[repr(align(64))]
 pub(crate) struct Mark {
     /// Odd inside a call.
     count: AtomicU64,
@@ -41,10 +41,10 @@ impl Mark {
     pub(crate) fn take() -> &'static Mark {
         let unused = UNUSED.lock().pop();
         unused.unwrap_or_else(|| {
-            let mark: &Mark = Box::leak(Box::new(Mark {
+            let mark: &Mark = Box::leak(Box::new(CachePadded::new(Mark {
                 count: AtomicU64::new(0),
                 fences: !barriers(),
-            }));
+            })));
             MARKS.lock().push(mark);
             mark
         })
