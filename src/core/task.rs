@@ -130,8 +130,8 @@ pub(crate) fn allowed() -> Result<()> {
 /// The current stream where that takes no more than a look at what was seen last.
 #[inline]
 pub(crate) fn seen_stream() -> Option<StreamHandle> {
-    let Seen { handle, slot } = SEEN.get()?;
-    slot.is(handle).then(|| StreamHandle::from_bits(handle))
+    let (bits, slot) = seen_slot()?;
+    slot.is(bits).then(|| StreamHandle::from_bits(bits))
 }
 
 /// The current stream's handle and slot, if it has been asked for since something changed; not whether it lives.
