@@ -30,14 +30,10 @@ fn again(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: Args<'
     }
     let code = Code::Function(function);
     let launched = stream.queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args));
-    match launched {
-        Ok(()) => stream.launched(number),
-        Err(error) => {
-            let kernel = kernel::name(number).unwrap_or_default();
-            return Some(Err(stream.concern(name(&kernel, error))));
-        }
-    }
-    Some(Ok(()))
+    Some(launched.map(|()| stream.launched(number)).map_err(|error| {
+        let kernel = kernel::name(number).unwrap_or_default();
+        stream.concern(name(&kernel, error))
+    }))
 }
 
 /// Launches with both objects kept alive meanwhile.
