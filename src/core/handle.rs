@@ -321,6 +321,17 @@ pub(crate) type Objects<T> = Table<Body<T>>;
 /// A slot of such a table.
 pub(crate) type Home<T> = Slot<Body<T>>;
 
+impl<T: Object> Home<T> {
+    /// What `read` takes from the words, if they are those of the object that `bits` names. Words are stored with
+    /// [`Ordering::Release`] before a handle is published, so loads with [`Ordering::Acquire`] that find another object's
+    /// also find the handle ended, which is looked at after them.
+    #[inline]
+    pub(crate) fn words<R>(&'static self, bits: u64, read: impl FnOnce(&'static T::Words) -> R) -> Option<R> {
+        let found = read(&self.body.words);
+        (bits != 0 && self.is(bits)).then_some(found)
+    }
+}
+
 /// An object's slot, for as long as the object lives.
 pub(crate) struct Place<T: Object>(&'static Home<T>);
 

@@ -75,8 +75,7 @@ impl Kernel {
         let functions = place
             .functions
             .get_or_init(|| devices.iter().map(|_| AtomicU64::new(0)).collect());
-        // Those of the slot's earlier kernel. Released, so that who reads them and looks at the handle afterwards knows
-        // that the earlier handle ended.
+        // Those of the slot's earlier kernel.
         functions.iter().for_each(|f| f.store(0, Ordering::Release));
         place.number.store(number, Ordering::Release);
         let kernel = Arc::new(Kernel {
@@ -133,11 +132,13 @@ pub(crate) fn find(handle: KernelHandle) -> Result<Held<Kernel>> {
 /// that has something to say or to do.
 #[inline]
 pub(crate) fn look(_call: &Call, handle: KernelHandle, device: &Device) -> Option<(RawFunction, u64)> {
-    let slot = KERNELS.slot(handle.bits())?;
-    let words = &slot.body.words;
-    let function = words.function(device)?.load(Ordering::Acquire);
-    let number = words.number.load(Ordering::Acquire);
-    (function != 0 && !handle.is_null() && slot.is(handle.bits())).then_some((RawFunction(function), number))
+    let (function, number) = KERNELS.slot(handle.bits())?.words(handle.bits(), |words| {
+        let function = words
+            .function(device)
+            .map_or(0, |word| word.load(Ordering::Acquire));
+        (function, words.number.load(Ordering::Acquire))
+    })?;
+    (function != 0).then_some((RawFunction(function), number))
 }
 
 /// The name of the kernel with this number, if it still exists.

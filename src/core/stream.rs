@@ -127,7 +127,6 @@ impl Stream {
         kind: StreamKind,
         priority: Priority,
     ) -> Stream {
-        // Released, so that who reads one of them and looks at the handle afterwards knows the earlier handle ended.
         place.raw.store(new.raw.value(), Ordering::Release);
         place.id.store(id, Ordering::Release);
         place.device.store(device.index, Ordering::Release);
@@ -373,13 +372,13 @@ pub(crate) fn look<'a>(call: &'a Call, handle: StreamHandle) -> Option<Found<'a>
         false => (handle.bits(), STREAMS.slot(handle.bits())?),
         true => task::seen_slot()?,
     };
-    let words = &slot.body.words;
-    let raw = RawStream(words.raw.load(Ordering::Acquire));
-    let id = words.id.load(Ordering::Acquire);
-    let index = words.device.load(Ordering::Acquire);
-    if !slot.is(bits) {
-        return None;
-    }
+    let (raw, id, index, words) = slot.words(bits, |words| {
+        let (raw, id) = (
+            words.raw.load(Ordering::Acquire),
+            words.id.load(Ordering::Acquire),
+        );
+        (RawStream(raw), id, words.device.load(Ordering::Acquire), words)
+    })?;
     let device = registry::up()?.devices.get(index as usize)?;
     device.is_well().then_some(Found {
         device,
@@ -464,18 +463,16 @@ pub(crate) fn record_now(handle: StreamHandle) -> Result<Arc<Recorded>> {
 /// The device of a stream that may become a task's current one: any but another task's lease.
 #[inline]
 pub(crate) fn settable(task: &Task, handle: StreamHandle) -> Result<&'static Device> {
-    let slot = STREAMS
-        .slot(handle.bits())
-        .ok_or_else(|| STREAMS.invalid(handle.bits()))?;
-    let words = &slot.body.words;
-    let index = words.device.load(Ordering::Acquire);
-    let (leased, id) = (
-        words.leased.load(Ordering::Acquire),
-        words.id.load(Ordering::Acquire),
-    );
-    if handle.is_null() || !slot.is(handle.bits()) {
-        return Err(STREAMS.invalid(handle.bits()));
-    }
+    let bits = handle.bits();
+    let read = |words: &Words| {
+        let (leased, id) = (
+            words.leased.load(Ordering::Acquire),
+            words.id.load(Ordering::Acquire),
+        );
+        (words.device.load(Ordering::Acquire), leased, id)
+    };
+    let found = STREAMS.slot(bits).and_then(|slot| slot.words(bits, read));
+    let (index, leased, id) = found.ok_or_else(|| STREAMS.invalid(bits))?;
     if leased != 0 && task.leased(index)? != handle {
         return Err(Error::new(
             Status::NotPermitted,
