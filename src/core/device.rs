@@ -276,11 +276,8 @@ impl Device {
             // A burst of tasks made more streams than the pool keeps.
             let surplus: Vec<_> = waiting.drain(cap..).collect();
             drop(waiting);
-            self.pool.made.fetch_sub(surplus.len() as u32, Ordering::Relaxed);
-            let leases = surplus.into_iter().map(Waiting::into_lease);
-            for stream in leases.filter_map(Lease::into_stream) {
-                let end = End::default();
-                reaper::leave(Remains::Stream { stream, end });
+            for waiting in surplus {
+                self.retire(waiting.into_lease());
             }
         }
         chosen.map(Waiting::into_lease)
@@ -288,16 +285,17 @@ impl Device {
 
     /// Takes a lease back from a task that has ended. Takes no lock, calls no vendor.
     pub(crate) fn take_back(&self, lease: Lease) {
-        if !lease.used_up() {
-            self.pool.returned.push(lease);
-            return;
+        match lease.used_up() {
+            false => self.pool.returned.push(lease),
+            true => self.retire(lease),
         }
+    }
+
+    /// Gives a stream of the pool up for good.
+    fn retire(&self, lease: Lease) {
         self.pool.made.fetch_sub(1, Ordering::Relaxed);
         if let Some(stream) = lease.into_stream() {
-            reaper::leave(Remains::Stream {
-                stream,
-                end: End::default(),
-            });
+            reaper::leave(Remains::of(stream));
         }
     }
 

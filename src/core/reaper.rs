@@ -59,6 +59,12 @@ enum Behind {
 }
 
 impl Remains {
+    /// A stream that has no owner any more.
+    pub(crate) fn of(stream: Arc<Stream>) -> Remains {
+        let end = End::default();
+        Remains::Stream { stream, end }
+    }
+
     fn behind(&self) -> Behind {
         match self {
             Remains::Stream { .. }

@@ -528,10 +528,7 @@ pub fn destroy(handle: StreamHandle) -> Result<()> {
     match STREAMS.remove(handle.bits()) {
         Some(stream) => {
             if stream.is_ours() {
-                reaper::leave(Remains::Stream {
-                    stream,
-                    end: End::default(),
-                });
+                reaper::leave(Remains::of(stream));
             }
             Ok(())
         }
