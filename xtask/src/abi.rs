@@ -99,9 +99,11 @@ fn describe(source: &str) -> Result<PathBuf, String> {
     let description = folder.join("stub.abi");
     fs::write(&file, source).map_err(|error| format!("{}: {error}", file.display()))?;
     let mut cc = Command::new("cc");
+    // Named without its folder, which the description would repeat.
+    cc.current_dir(&folder).arg("stub.c");
     cc.args(["-std=c11", "-w", "-g", "-shared", "-fPIC"]);
     cc.arg(format!("-Wl,-soname,{}", library::soname()));
-    quietly(cc.arg(&file).arg("-o").arg(&library), PATIENCE)?;
+    quietly(cc.arg("-o").arg(&library), PATIENCE)?;
     let mut abidw = Command::new("abidw");
     abidw
         .args(STABLE)
