@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::library::{self, root};
+use crate::library::{self, entries, root};
 use crate::package::{cmake, compile, configure, define, install};
 use crate::test::{heading, quietly, Outcome, Tally, PATIENCE, PATIENCE_OF_CARGO};
 use crate::{package, symbols, tools};
@@ -202,7 +202,7 @@ impl Place {
             }
         }
         let crates = self.folder.join("vendored crates");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let cargo = library::cargo();
         let mut vendor = Command::new(&cargo);
         vendor
             .current_dir(&source)
@@ -376,11 +376,6 @@ fn files(folder: &Path) -> Result<BTreeSet<String>, String> {
         }
     }
     Ok(found)
-}
-
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {

@@ -56,8 +56,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 
 /// Builds a file of tests/ and answers where the program is.
 fn test_program(name: &str) -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    let built = Command::new(library::cargo())
         .current_dir(root())
         .args([
             "test",

@@ -1,5 +1,6 @@
 //! The library as it is shipped: optimized across crates, with the names that programs link and load.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,7 +17,7 @@ pub fn root() -> PathBuf {
 /// As cmake/build.cmake does, so that neither has to build what the other has built. The crate types are named: together
 /// with an `rlib`, as `cargo build` makes it, cargo leaves link-time optimization out, and calls then cost twice as much.
 pub fn build() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let cargo = cargo();
     let status = Command::new(&cargo)
         .current_dir(root())
         .args([
@@ -37,6 +38,17 @@ pub fn build() -> Result<PathBuf, String> {
     let folder = target().join("release");
     link_soname(&folder)?;
     Ok(folder)
+}
+
+/// The cargo that runs this, or else the one that is found.
+pub fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The files and folders in a folder.
+pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
 /// Where cargo builds.

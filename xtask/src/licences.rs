@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::library::root;
+use crate::library::{self, root};
 
 const FILE: &str = "LICENSES-THIRD-PARTY";
 const USAGE: &str = "usage: cargo xtask licences [--check]";
@@ -57,8 +57,7 @@ struct Crate {
 }
 
 fn metadata() -> Result<Value, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = Command::new(library::cargo())
         .current_dir(root())
         .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
         .args(["--filter-platform", PLATFORM])
@@ -185,8 +184,7 @@ fn tidy(text: &str) -> String {
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut files = library::entries(folder)?;
     files.retain(|path| {
         let name = path
             .file_name()

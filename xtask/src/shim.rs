@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::library::root;
+use crate::library::{self, root};
 
 /// The names that programs know the runtime's library by.
 pub const NAMES: [&str; 2] = ["libamdhip64.so.6", "libamdhip64.so"];
@@ -51,8 +51,7 @@ pub const HOST_ONLY: &[(&str, &[&str])] = &[
 /// nobody finds it by chance, under the vendor's names.
 pub fn build() -> Result<PathBuf, String> {
     let target = root().join("target/hip-shim");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    let built = Command::new(library::cargo())
         .current_dir(root())
         .args([
             "build",

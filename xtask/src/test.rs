@@ -194,8 +194,7 @@ fn whole_tree(tally: &mut Tally) {
 }
 
 fn cargo(args: &[&str], environment: &[(&str, &str)]) -> Result<String, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = Command::new(library::cargo());
     command
         .current_dir(root())
         .args(args)
@@ -802,8 +801,7 @@ fn stem(path: &Path) -> String {
 
 fn sources(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
     let folder = root().join(folder);
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut paths = library::entries(&folder)?;
     paths.retain(|path| path.extension().is_some_and(|end| end == extension));
     paths.sort();
     Ok(paths)
