@@ -237,10 +237,7 @@ impl Built {
                 .split_once('\t')
                 .ok_or("bench --loops: a line without a tab")?;
             eprintln!("bench: instructions of {name}");
-            // Two lengths: what the start, the first calls and the loop's frame take falls out.
-            let (few, many) = (1000u32, 3000u32);
-            let count = |n: u32| self.callgrind(name, self.bench(&["--instructions", name, &n.to_string()]));
-            let each = (count(many)? - count(few)?) / f64::from(many - few);
+            let each = self.instructions(name, |n| self.bench(&["--instructions", name, n]))?;
             let floor = *floor.get_or_insert(each);
             let _ = writeln!(table, "| {what} | {each:.1} | {:.1} |", each / floor);
         }
@@ -277,12 +274,18 @@ impl Built {
             let (name, what) = line.split_once('\t').ok_or("hip --loops: a line without a tab")?;
             let (_, time) = time.split_once('\t').ok_or("hip --times: a line without a tab")?;
             eprintln!("bench: instructions of {name} on HIP");
-            let (few, many) = (1000u32, 3000u32);
-            let count = |n: u32| self.callgrind(&format!("hip-{name}"), hip(&[name, &n.to_string()]));
-            let each = (count(many)? - count(few)?) / f64::from(many - few);
+            let each = self.instructions(&format!("hip-{name}"), |n| hip(&[name, n]))?;
             let _ = writeln!(table, "| {what} | {each:.1} | {time} ns |");
         }
         Ok(table)
+    }
+
+    /// Instructions of one round of a loop, which `run` runs as many times as it is told.
+    fn instructions(&self, name: &str, run: impl Fn(&str) -> Command) -> Result<f64, String> {
+        // Two lengths: what the start, the first calls and the loop's frame take falls out.
+        let (few, many) = (1000u32, 3000u32);
+        let count = |n: u32| self.callgrind(name, run(&n.to_string()));
+        Ok((count(many)? - count(few)?) / f64::from(many - few))
     }
 
     /// Instructions inside the functions named loop_*, by the thread that is in them.
