@@ -14,6 +14,5 @@ nvcc -O2 -std=c++17 -w "-D_GLIBCXX_USE_CXX11_ABI=$abi" -I"$folder/include" -I"$t
     -Xlinker --no-as-needed -lc10 -lc10_cuda -ltorch_cpu -ltorch_cuda -ltorch -lcuda \
     -Xlinker "-rpath=$torch/lib" -Xlinker "-rpath=$folder"
 export TASKGPU_BACKENDS=cuda
-# The compiler library of the Python wheels, where it is no system library.
-wheels=$(python3 -c "import nvidia, os; print(':'.join(os.path.join(p, d, 'lib') for p in nvidia.__path__ for d in os.listdir(p)))" 2>/dev/null || true)
+. "$here/../../tests/gpu/wheels.sh"
 LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$wheels" /tmp/taskgpu-gpu-bench

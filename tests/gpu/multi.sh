@@ -10,8 +10,7 @@ if [ "$gpus" -lt 2 ]; then
     exit 77
 fi
 ln -sf libtaskgpu.so "$folder/libtaskgpu.so.0.1"
-# The compiler library of the Python wheels, where it is no system library.
-wheels=$(python3 -c "import nvidia, os; print(':'.join(os.path.join(p, d, 'lib') for p in nvidia.__path__ for d in os.listdir(p)))" 2>/dev/null || true)
+. "$here/wheels.sh"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$wheels"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 cc -std=c11 -O1 -g -I"$folder/include" "$here/multi.c" -o /tmp/taskgpu-multi -L"$folder" -ltaskgpu "-Wl,-rpath,$folder" -lpthread -ldl || exit 1

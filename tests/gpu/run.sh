@@ -5,8 +5,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(cd "$1" && pwd)
 ln -sf libtaskgpu.so "$folder/libtaskgpu.so.0.1"
-# The compiler library of the Python wheels, where it is no system library.
-wheels=$(python3 -c "import nvidia, os; print(':'.join(os.path.join(p, d, 'lib') for p in nvidia.__path__ for d in os.listdir(p)))" 2>/dev/null || true)
+. "$here/wheels.sh"
 export TASKGPU_BACKENDS=cuda LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$wheels"
 failed=0
 cc -std=gnu11 -O1 -g -I"$folder/include" "$here/abi.c" -o /tmp/taskgpu-abi -L"$folder" -ltaskgpu "-Wl,-rpath,$folder" -lpthread || failed=1
