@@ -278,8 +278,8 @@ static void *compile_one(void *out) {
 static void eight_threads_compile_the_same_source_at_once(void) {
     pthread_t threads[COMPILERS];
     tgpu_module modules[COMPILERS];
-    for (int i = 0; i < COMPILERS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, compile_one, &modules[i]), 0);
-    for (int i = 0; i < COMPILERS; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < COMPILERS; i++) threads[i] = start_thread(compile_one, &modules[i]);
+    for (int i = 0; i < COMPILERS; i++) join_thread(threads[i]);
     for (int i = 0; i < COMPILERS; i++) {
         int seen[4];
         void *x = on_device(NULL, sizeof seen), *args[] = {&x};

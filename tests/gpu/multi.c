@@ -60,8 +60,8 @@ static void *work_on(void *d) {
 
 static void one_thread_for_each_device(void) {
     pthread_t thread[MOST];
-    for (intptr_t d = 0; d < devices; d++) CHECK(pthread_create(&thread[d], NULL, work_on, (void *)d) == 0);
-    for (int32_t d = 0; d < devices; d++) CHECK(pthread_join(thread[d], NULL) == 0);
+    for (intptr_t d = 0; d < devices; d++) thread[d] = start_thread(work_on, (void *)d);
+    for (int32_t d = 0; d < devices; d++) join_thread(thread[d]);
 }
 
 static void one_task_for_each_device_on_one_thread(void) {
@@ -138,8 +138,8 @@ static void a_hundred_tasks_hop_between_devices_and_threads(void) {
         CHECK_OK(tgpu_task_swap(NULL, NULL));
         waiting[count_waiting++] = t;
     }
-    for (uintptr_t i = 0; i < 8; i++) CHECK(pthread_create(&thread[i], NULL, hop, (void *)(i + 1)) == 0);
-    for (int i = 0; i < 8; i++) CHECK(pthread_join(thread[i], NULL) == 0);
+    for (uintptr_t i = 0; i < 8; i++) thread[i] = start_thread(hop, (void *)(i + 1));
+    for (int i = 0; i < 8; i++) join_thread(thread[i]);
     for (int t = 0; t < TASKS; t++) {
         CHECK_OK(tgpu_task_swap(hoppers[t].task, NULL));
         for (int32_t d = 0; d < devices; d++) {
@@ -206,8 +206,8 @@ static void a_module_is_first_used_on_all_devices_at_once(void) {
         CHECK_OK(tgpu_module_compile(text, NULL, &m));
         CHECK_OK(tgpu_kernel_get(m, "add", &fresh));
         CHECK(pthread_barrier_init(&both, NULL, (unsigned)devices) == 0);
-        for (intptr_t d = 0; d < devices; d++) CHECK(pthread_create(&thread[d], NULL, first_use, (void *)d) == 0);
-        for (int32_t d = 0; d < devices; d++) CHECK(pthread_join(thread[d], NULL) == 0);
+        for (intptr_t d = 0; d < devices; d++) thread[d] = start_thread(first_use, (void *)d);
+        for (int32_t d = 0; d < devices; d++) join_thread(thread[d]);
         pthread_barrier_destroy(&both);
         CHECK_OK(tgpu_kernel_destroy(fresh));
         CHECK_OK(tgpu_module_destroy(m));
@@ -252,14 +252,12 @@ static void *free_it(void *p) {
 }
 
 static void F33_memory_is_freed_from_the_wrong_thread_and_device(void) {
-    pthread_t thread;
     void *p = NULL;
     for (int i = 0; i < 50; i++) {
         CHECK_OK(tgpu_device_set(1));
         CHECK_OK(i % 2 ? tgpu_malloc(1 << 20, &p) : tgpu_malloc_async(1 << 20, NULL, &p));
         CHECK_OK(tgpu_synchronize());
-        CHECK(pthread_create(&thread, NULL, free_it, p) == 0);
-        CHECK(pthread_join(thread, NULL) == 0);
+        on_a_thread(free_it, p);
     }
     CHECK_OK(tgpu_device_set(0));
 }
@@ -428,12 +426,12 @@ static void *launch_many(void *d) {
 static double launch_rate(int32_t on) {
     pthread_t thread[MOST];
     CHECK(pthread_barrier_init(&both, NULL, (unsigned)on + 1) == 0);
-    for (intptr_t d = 0; d < on; d++) CHECK(pthread_create(&thread[d], NULL, launch_many, (void *)d) == 0);
+    for (intptr_t d = 0; d < on; d++) thread[d] = start_thread(launch_many, (void *)d);
     /* All are ready; none starts before the clock is read. */
     pthread_barrier_wait(&both);
     double start = now();
     pthread_barrier_wait(&both);
-    for (int32_t d = 0; d < on; d++) CHECK(pthread_join(thread[d], NULL) == 0);
+    for (int32_t d = 0; d < on; d++) join_thread(thread[d]);
     double rate = (double)LAUNCHES * on / (now() - start);
     pthread_barrier_destroy(&both);
     return rate;
