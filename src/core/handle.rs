@@ -100,6 +100,8 @@ const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 24;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
+/// After the last generation.
+const NO_GENERATION: u64 = u64::MAX;
 /// The first chunk holds this many slots, each further one twice as many.
 const FIRST_CHUNK: u64 = 64;
 const CHUNKS: usize = (SLOT_BITS - FIRST_CHUNK.trailing_zeros()) as usize;
@@ -125,7 +127,8 @@ fn salt() -> &'static Salt {
 pub(crate) struct Slot<B> {
     /// The valid handle; 0 while there is none.
     handle: AtomicU64,
-    /// The generation of the next handle; written by whoever holds the slot outside the free list.
+    /// The generation of the next handle, [`NO_GENERATION`] if there is none; written by whoever holds the slot outside the
+    /// free list.
     next: AtomicU64,
     index: u64,
     /// What hangs in the slot.
@@ -241,8 +244,11 @@ impl<B: Default> Table<B> {
     pub(crate) fn publish(&self, slot: &'static Slot<B>) -> u64 {
         let salt = salt();
         let generation = slot.next.load(Ordering::Relaxed);
-        slot.next
-            .store((generation + 1) & GENERATION_MASK, Ordering::Relaxed);
+        let next = match (generation + 1) & GENERATION_MASK {
+            next if next == salt.first_generation => NO_GENERATION,
+            next => next,
+        };
+        slot.next.store(next, Ordering::Relaxed);
         let bits = (self.kind as u64) << 60
             | salt.tag << (SLOT_BITS + GENERATION_BITS)
             | generation << SLOT_BITS
@@ -253,7 +259,7 @@ impl<B: Default> Table<B> {
 
     /// True for a slot that has given its last handle.
     pub(crate) fn used_up(&self, slot: &'static Slot<B>) -> bool {
-        slot.next.load(Ordering::Relaxed) == salt().first_generation
+        slot.next.load(Ordering::Relaxed) == NO_GENERATION
     }
 
     /// Puts a slot without a valid handle back. One whose generations are used up is retired instead.
@@ -509,6 +515,19 @@ mod tests {
             first & SLOT_MASK,
             "the slot came back and would repeat handles"
         );
+    }
+
+    #[test]
+    fn a_place_that_was_given_no_handle_is_given_again() {
+        object!(Unborn, UNBORN, Event, ());
+        let first = Place::<Unborn>::take().unwrap().home().index;
+        for _ in 0..3 {
+            let place = Place::<Unborn>::take().unwrap();
+            assert_eq!(place.home().index, first);
+            assert!(!UNBORN.used_up(place.home()));
+        }
+        let bits = Unborn::insert(());
+        UNBORN.get(bits).unwrap().value
     }
 
     #[test]
