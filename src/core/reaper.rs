@@ -20,14 +20,11 @@ use super::stream::{End, Stream};
 
 /// Something to take apart.
 pub(crate) enum Remains {
-    /// Destroyed once its work has passed. Kept whole until then, since that may use what is left meanwhile.
+    /// Destroyed once nobody else has it and its work has passed. Kept whole until then, since that may use what is left
+    /// meanwhile.
     Stream { stream: Arc<Stream>, end: End },
-    /// The same after its last user has gone.
-    RawStream {
-        device: &'static Device,
-        raw: RawStream,
-        end: End,
-    },
+    /// A stream whose last user has gone: ours after its work, or somebody else's, whose work is none of our business.
+    RawStream { device: &'static Device, raw: RawStream },
     /// Destroyed at once: waits queued for it still happen.
     Event { device: &'static Device, raw: RawEvent },
     /// Unloaded once everything queued on the device now has passed.
@@ -87,8 +84,10 @@ impl Remains {
     /// True where nothing of their own keeps them.
     fn ready(&mut self) -> bool {
         match self {
-            Remains::Stream { stream, end } => passed(end.reached(stream.device, stream.raw())),
-            Remains::RawStream { device, raw, end } => passed(end.reached(device, *raw)),
+            // Who found it before its handle ended may still queue on it, and its end comes after that.
+            Remains::Stream { stream, end } => {
+                Arc::strong_count(stream) == 1 && passed(end.reached(stream.device, stream.raw()))
+            }
             Remains::Memory {
                 after: Some(recorded),
                 ..
@@ -332,12 +331,8 @@ fn finish(remains: Remains) {
     let frees = remains.frees();
     // Failures have nobody to tell: the object is gone for its owner, and a lost device takes all it had with it.
     match remains {
-        // Its last user destroys it, here or in a call that still runs.
         Remains::Stream { stream, end } => end.give_back(stream.device),
-        Remains::RawStream { device, raw, end } => {
-            end.give_back(device);
-            device.backend.stream_destroy(device.ordinal, raw);
-        }
+        Remains::RawStream { device, raw } => device.backend.stream_destroy(device.ordinal, raw),
         Remains::Event { device, raw } => device.backend.event_destroy(device.ordinal, raw),
         Remains::Module { device, raw } => device.backend.module_destroy(device.ordinal, raw),
         Remains::Memory { device, addr, .. } => drop(device.backend.free(device.ordinal, addr)),

@@ -251,20 +251,11 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.device.delist(self.raw);
-        match self.kind {
-            // Forgetting one calls no vendor; its owner may destroy it any moment now.
-            StreamKind::Imported if !registry::forked() => {
-                self.device.backend.stream_destroy(self.device.ordinal, self.raw);
-            }
-            StreamKind::Imported => {}
-            StreamKind::Leased | StreamKind::Owned => {
-                reaper::leave(Remains::RawStream {
-                    device: self.device,
-                    raw: self.raw,
-                    end: End::default(),
-                });
-            }
-        }
+        // Not at once: a call in progress may have found it and counts no reference.
+        reaper::leave(Remains::RawStream {
+            device: self.device,
+            raw: self.raw,
+        });
     }
 }
 
