@@ -680,6 +680,7 @@ impl Splitter<'_> {
                 Kind::Literal => {}
                 Kind::Directive => return None,
                 Kind::Mark => match text {
+                    "&" if next == text || (at > range.start && self.text(at - 1) == text) => {}
                     "[" | "->" | "&" => return None,
                     "*" => {
                         let operand = at > range.start
