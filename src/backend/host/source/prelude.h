@@ -217,6 +217,16 @@ template <class F> TASKGPU_INLINE bool for_all(const dim3 &n, F f) {
     }
     return true;
 }
+/* The same of conditions each of which looks at one of x, y and z. */
+template <class F> TASKGPU_INLINE bool for_axes(const dim3 &n, F f) {
+    if (n.x - 1 >= most || n.y - 1 >= most || n.z - 1 >= most) __builtin_unreachable();
+    if (!f(uint3{n.x - 1, n.y - 1, n.z - 1})) return false;
+    unsigned outside = 0;
+    for (unsigned x = 0; x < n.x; x++) outside |= !f(uint3{x, 0, 0});
+    for (unsigned y = 0; y < n.y; y++) outside |= !f(uint3{0, y, 0});
+    for (unsigned z = 0; z < n.z; z++) outside |= !f(uint3{0, 0, z});
+    return !outside;
+}
 
 /* Compilers make vectors of a loop over threads if they know that blockIdx.x * blockDim.x + threadIdx.x does not overflow. */
 static constexpr unsigned narrow = 0x7ffff000u;
@@ -241,7 +251,7 @@ template <auto K> struct loop : kernel<K> {
 
 /* The same with a guard: where it holds for all threads of a block, they run without looking at their conditions. Vectors
    with some lanes left out cost several times as much. */
-template <auto K, auto G> struct guarded_loop : kernel<K> {
+template <auto K, auto G, bool Axes> struct guarded_loop : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });
     }
@@ -253,7 +263,7 @@ template <auto K, auto G> struct guarded_loop : kernel<K> {
             const auto guard = [&](uint3 i) __attribute__((always_inline)) {
                 return G(i, in.blockIdx, in.blockDim, in.gridDim, a...);
             };
-            if (for_all(in.blockDim, guard))
+            if (Axes ? for_axes(in.blockDim, guard) : for_all(in.blockDim, guard))
                 for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({true}, i, in, a...); });
             else
                 for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });

@@ -84,6 +84,8 @@ pub(super) struct Guard {
     conditions: Vec<Condition>,
     /// What the conditions can see.
     seen: Vec<Seen>,
+    /// Each looks at one of x, y and z of a thread, so that it need not be asked for every thread.
+    pub(super) axes: bool,
 }
 
 struct Condition {
@@ -764,6 +766,29 @@ fn bindings(seen: &[Seen], lanes: bool) -> String {
     list.into_iter().rev().collect()
 }
 
+/// Which of x, y and z of a thread a text may look at, as bits.
+fn axes(text: &str, seen: &[Seen]) -> u8 {
+    let mut words = text
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty());
+    let mut found = 0;
+    while let Some(word) = words.next() {
+        if word == "threadIdx" {
+            found |= match words.next() {
+                Some("x") => 1,
+                Some("y") => 2,
+                Some("z") => 4,
+                _ => 7,
+            };
+        } else if let Some(at) = seen.iter().rposition(|s| s.name() == word) {
+            if let Seen::Again(_, declaration, _) = &seen[at] {
+                found |= axes(declaration, &seen[..at]);
+            }
+        }
+    }
+    found
+}
+
 // ---- conditions that most blocks meet
 impl Splitter<'_> {
     /// The conditions at the top of some statements: each thread computes them, from what does not change.
@@ -771,6 +796,7 @@ impl Splitter<'_> {
         let mut guard = Guard {
             conditions: Vec::new(),
             seen: seen.to_vec(),
+            axes: true,
         };
         for statement in statements {
             match statement {
@@ -781,7 +807,10 @@ impl Splitter<'_> {
                         guard.conditions.clear();
                         break;
                     }
-                    guard.conditions.extend(self.guarding(range.clone(), &guard.seen));
+                    if let Some(condition) = self.guarding(range.clone(), &guard.seen) {
+                        guard.axes &= self.is_of_axes(&condition, &guard.seen);
+                        guard.conditions.push(condition);
+                    }
                     // What follows is not computed by every thread.
                     if self.source.mentions(range.clone(), &["return"]) {
                         break;
@@ -791,6 +820,22 @@ impl Splitter<'_> {
             }
         }
         guard
+    }
+
+    /// Whether a condition is made of parts that each look at no more than one of x, y and z.
+    fn is_of_axes(&self, condition: &Condition, seen: &[Seen]) -> bool {
+        let between = if condition.leaves { "|" } else { "&" };
+        let range = condition.range.clone();
+        let binds_less = |text: &str| text == "?" || (text == "|" && !condition.leaves);
+        let whole = range.clone().any(|at| binds_less(self.text(at)));
+        let parts = match whole {
+            true => vec![range],
+            // Between the two marks is an empty part.
+            false => self.split_at(range, between),
+        };
+        parts
+            .into_iter()
+            .all(|part| axes(&self.slice(part), seen).count_ones() <= 1)
     }
 
     /// Adds variables to what conditions can see.
@@ -1132,8 +1177,9 @@ impl Splitter<'_> {
             return Some(());
         }
         out.push_str(&format!(
-            "if (taskgpu::for_all(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
+            "if (taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
              constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
+            if guard.axes { "for_axes" } else { "for_all" },
             guard.body(self)
         ));
         self.for_lanes(&body, &before, out);

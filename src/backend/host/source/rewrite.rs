@@ -133,7 +133,7 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
                     "\n# 1 {}\nstatic inline bool {name}({PARAMETERS}, {list}) {{{body}}}",
                     quoted(&format!("guard of {}", function.name))
                 ));
-                guarded.insert(function.path.as_str(), name);
+                guarded.insert(function.path.as_str(), format!("&{name}, {}", guard.axes));
                 guard.edit(source, &mut edits);
                 extra.push("const taskgpu::sure taskgpu_sure");
             }
@@ -148,7 +148,7 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
     let form = |kernel: &Function, called: &str| {
         let waits = |f: &Function| f.path == kernel.path && barriers.reaches(source, f);
         if let Some(guard) = guarded.get(kernel.path.as_str()) {
-            return format!("guarded_loop<&{called}, &{guard}>");
+            return format!("guarded_loop<&{called}, {guard}>");
         }
         let form = if split.contains(kernel.path.as_str()) {
             "regions"

@@ -361,12 +361,48 @@ fn conditions_that_may_change_are_asked_by_each_thread() {
 }
 
 #[test]
+fn conditions_of_one_axis_are_asked_along_it() {
+    let asked = |body: &str| {
+        let text = format!("extern \"C\" __global__ void k(int n, int *out) {{{body}}}");
+        let source = Source::new(&text).expect("its brackets match");
+        let unit = rewrite(&text, &source, Way::Fast, &[]).expect("it is understood");
+        assert!(unit.text.contains("taskgpu_sure"), "{body}");
+        unit.text.contains("taskgpu_guard_k, true>")
+    };
+    for body in [
+        "int i = threadIdx.x; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n && (j > 1 || j < n)) out[i] = j;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i >= n || j >= n) return; out[i] = j;",
+        "int i = threadIdx.x, j = threadIdx.y; out[j] = i < n ? 1 : 0; if (j < n) out[i] = 1;",
+    ] {
+        // With `||` nothing is taken apart where it might bind less.
+        assert_eq!(asked(body), !body.contains("(j > 1"), "{body}");
+    }
+    for body in [
+        "int i = threadIdx.x + 8 * threadIdx.y; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; int at = i + j; if (at < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n || j < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.z; if (i >= n && j >= n) return; out[i] = 1;",
+    ] {
+        assert!(!asked(body), "{body}");
+    }
+}
+
+#[test]
 fn kernels_with_guards_give_the_same_in_every_way() {
     // Of three blocks, one or two are inside, and one is partly outside or wholly.
     for (what, body) in [
         ("a branch", "int i = blockIdx.x * ALL + ME; if (i < n - 5) OUT = i * 3;"),
         ("a branch with another", "int i = blockIdx.x * ALL + ME; if (i < n - 5) OUT = i * 3; else OUT = -i;"),
         ("leaving", "int i = blockIdx.x * ALL + ME; if (i >= n - 5) return; OUT = i * 3; if (i < 4) return; OUT += 1;"),
+        (
+            "two axes",
+            "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i < n / (int)ALL * 2 && j * 9 < n) OUT = i;",
+        ),
+        (
+            "leaving along two axes",
+            "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i * 2 >= n || j * 40 >= n) return; OUT = i;",
+        ),
         (
             "a choice, and two conditions",
             "int i = blockIdx.x * ALL + ME; OUT = i < n - 5 ? i * 3 : 7; if (i >= 2 && i < n - ALL) OUT += 1;",
