@@ -263,7 +263,9 @@ pub(super) fn split(
     ));
     let mut seen = Vec::new();
     for name in parameters {
-        if splitter.is_changed(&name, &[], false) {
+        // Members can be changed in more ways than are looked for.
+        let members = (body.start..body.end).any(|at| source.text(at) == name && source.text(at + 1) == ".");
+        if members || splitter.is_changed(&name, &[], false) {
             let lanes = splitter.new_lanes(&name);
             out.push_str(&format!(
                 "taskgpu::value<decltype({name})> {lanes}[taskgpu::most];\n\

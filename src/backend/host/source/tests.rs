@@ -184,6 +184,11 @@ fn kernels_with_barriers_at_the_top() {
         ),
     );
     check(
+        "a parameter whose member changes",
+        Way::Regions,
+        "struct P { int n; }; extern \"C\" __global__ void k(P p, int *out) { p.n += ME; __syncthreads(); OUT = p.n; }",
+    );
+    check(
         "a value that is computed again must not have changed",
         Way::Regions,
         kernel!(
