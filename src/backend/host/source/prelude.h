@@ -133,6 +133,11 @@ template <int N> struct bounds {
     static constexpr unsigned max_threads = N > 0 && N < (int)most ? N : most;
 };
 
+/* As a parameter of a kernel: whether the conditions are known to hold that keep threads inside their arrays. */
+struct sure {
+    bool yes;
+};
+
 template <size_t... I> struct list {};
 template <size_t N, size_t... I> struct list_to : list_to<N - 1, N - 1, I...> {};
 template <size_t... I> struct list_to<0, I...> { typedef list<I...> type; };
@@ -166,6 +171,13 @@ template <auto K, int N, class... A> struct kernel<K, void (*)(bounds<N>, A...)>
         K(bounds<N>(), a...);
     }
 };
+template <auto K, int N, class... A> struct kernel<K, void (*)(uint3, uint3, dim3, dim3, bounds<N>, sure, A...)> {
+    typedef arguments<A...> parameters;
+    typedef bounds<N> limits;
+    TASKGPU_INLINE void thread(sure known, uint3 i, const indices &in, A... a) {
+        K(i, in.blockIdx, in.blockDim, in.gridDim, bounds<N>(), known, a...);
+    }
+};
 
 /* A kernel as it is called for a whole block. */
 template <auto K, int N, class... A> struct kernel<K, void (*)(const indices &, bounds<N>, A...)> {
@@ -192,6 +204,30 @@ template <class F> TASKGPU_INLINE void for_threads(const dim3 &n, F f) {
             for (unsigned x = 0; x < n.x; x++) f(uint3{x, y, z});
 }
 
+/* Whether something holds for all threads. The last is asked first: it is the one that is most often outside. */
+template <class F> TASKGPU_INLINE bool for_all(const dim3 &n, F f) {
+    if (n.x - 1 >= most || n.y - 1 >= most || n.z - 1 >= most) __builtin_unreachable();
+    if (!f(uint3{n.x - 1, n.y - 1, n.z - 1})) return false;
+    for (unsigned z = 0; z < n.z; z++) {
+        for (unsigned y = 0; y < n.y; y++) {
+            unsigned outside = 0;
+            for (unsigned x = 0; x < n.x; x++) outside |= !f(uint3{x, y, z});
+            if (outside) return false;
+        }
+    }
+    return true;
+}
+/* The same of conditions each of which looks at one of x, y and z. */
+template <class F> TASKGPU_INLINE bool for_axes(const dim3 &n, F f) {
+    if (n.x - 1 >= most || n.y - 1 >= most || n.z - 1 >= most) __builtin_unreachable();
+    if (!f(uint3{n.x - 1, n.y - 1, n.z - 1})) return false;
+    unsigned outside = 0;
+    for (unsigned x = 0; x < n.x; x++) outside |= !f(uint3{x, 0, 0});
+    for (unsigned y = 0; y < n.y; y++) outside |= !f(uint3{0, y, 0});
+    for (unsigned z = 0; z < n.z; z++) outside |= !f(uint3{0, 0, z});
+    return !outside;
+}
+
 /* Compilers make vectors of a loop over threads if they know that blockIdx.x * blockDim.x + threadIdx.x does not overflow. */
 static constexpr unsigned narrow = 0x7ffff000u;
 TASKGPU_INLINE bool is_narrow(const indices &in) {
@@ -209,6 +245,28 @@ template <auto K> struct loop : kernel<K> {
             if (!is_narrow(in)) return wide(in, a...);
             if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
             for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread(i, in, a...); });
+        });
+    }
+};
+
+/* The same with a guard: where it holds for all threads of a block, they run without looking at their conditions. Vectors
+   with some lanes left out cost several times as much. */
+template <auto K, auto G, bool Axes> struct guarded_loop : kernel<K> {
+    template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
+        for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });
+    }
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
+        const indices in = enter(b, r);
+        kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
+            if (!is_narrow(in)) return wide(in, a...);
+            if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
+            const auto guard = [&](uint3 i) __attribute__((always_inline)) {
+                return G(i, in.blockIdx, in.blockDim, in.gridDim, a...);
+            };
+            if (Axes ? for_axes(in.blockDim, guard) : for_all(in.blockDim, guard))
+                for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({true}, i, in, a...); });
+            else
+                for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });
         });
     }
 };

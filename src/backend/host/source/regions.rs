@@ -79,6 +79,99 @@ impl Seen {
     }
 }
 
+/// Conditions that keep threads inside their arrays: all threads of most blocks meet them.
+pub(super) struct Guard {
+    conditions: Vec<Condition>,
+    /// What the conditions can see.
+    seen: Vec<Seen>,
+    /// Each looks at one of x, y and z of a thread, so that it need not be asked for every thread.
+    pub(super) axes: bool,
+}
+
+struct Condition {
+    range: Range<usize>,
+    /// A thread for which it holds has nothing to do.
+    leaves: bool,
+}
+
+impl Guard {
+    /// Makes the kernel ask `taskgpu_sure` before each condition.
+    pub(super) fn edit(&self, source: &Source<'_>, edits: &mut Edits<'_>) {
+        for condition in &self.conditions {
+            let range = &condition.range;
+            edits.insert(source.span(range.start).start, condition.before());
+            edits.insert(source.span(range.end - 1).end, "))");
+        }
+    }
+
+    /// A piece of the text whose conditions ask `taskgpu_sure`.
+    fn slice(&self, splitter: &Splitter<'_>, range: Range<usize>) -> String {
+        let inside = |c: &&Condition| range.contains(&c.range.start);
+        let mut out = String::new();
+        let mut at = range.start;
+        for condition in self.conditions.iter().filter(inside) {
+            out.push_str(&splitter.slice(at..condition.range.start));
+            out.push_str(condition.before());
+            out.push_str(&splitter.slice(condition.range.clone()));
+            out.push_str("))");
+            at = condition.range.end;
+        }
+        out.push_str(&splitter.slice(at..range.end));
+        out
+    }
+
+    /// The body of a function that says whether a thread meets them all.
+    fn body(&self, splitter: &Splitter<'_>) -> String {
+        let mut out = bindings(&self.seen, false);
+        for condition in &self.conditions {
+            let not = if condition.leaves { "" } else { "!" };
+            out.push_str(&format!(
+                "if ({not}bool({})) return false;\n",
+                splitter.slice(condition.range.clone())
+            ));
+        }
+        out.push_str("return true;\n");
+        out
+    }
+}
+
+impl Condition {
+    fn before(&self) -> &'static str {
+        match self.leaves {
+            true => "(!taskgpu_sure.yes && (",
+            false => "(taskgpu_sure.yes || (",
+        }
+    }
+}
+
+/// The guard of a kernel without barriers, and the body of a function that says whether it holds for a thread.
+pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>) -> Option<(Guard, String)> {
+    let open = function.body?;
+    let body = open + 1..source.closing(open);
+    let splitter = Splitter {
+        source,
+        edits,
+        body: body.clone(),
+        lanes: 0,
+    };
+    if source.mentions(body.clone(), NO_JUMPS) {
+        return None;
+    }
+    let statements = splitter.statements(body)?;
+    let mut seen = Vec::new();
+    for name in splitter.parameters(function)? {
+        seen.push(match splitter.is_changed(&name, &[], true) {
+            true => Seen::Lanes(name, String::new()),
+            false => Seen::Same(name),
+        });
+    }
+    let guard = splitter.guard(&statements, &seen);
+    let text = guard.body(&splitter);
+    (!guard.conditions.is_empty()).then_some((guard, text))
+}
+
+/// What a loop over threads does not run through from its top to its end.
+const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield"];
 /// Words of types that need no declaration.
 const TYPES: &[&str] = &[
     "unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool", "auto", "size_t",
@@ -139,7 +232,7 @@ pub(super) fn split(
     };
     let forbidden = |at: usize| {
         let text = source.text(at);
-        waiting.contains(text) || ["goto", "try", "co_await", "co_yield"].contains(&text)
+        waiting.contains(text) || NO_JUMPS.contains(&text)
     };
     if body.clone().any(forbidden) {
         return None;
@@ -170,7 +263,9 @@ pub(super) fn split(
     ));
     let mut seen = Vec::new();
     for name in parameters {
-        if splitter.is_changed(&name, &[], false) {
+        // Members can be changed in more ways than are looked for.
+        let members = (body.start..body.end).any(|at| source.text(at) == name && source.text(at + 1) == ".");
+        if members || splitter.is_changed(&name, &[], false) {
             let lanes = splitter.new_lanes(&name);
             out.push_str(&format!(
                 "taskgpu::value<decltype({name})> {lanes}[taskgpu::most];\n\
@@ -589,6 +684,7 @@ impl Splitter<'_> {
                 Kind::Literal => {}
                 Kind::Directive => return None,
                 Kind::Mark => match text {
+                    "&" if next == text || (at > range.start && self.text(at - 1) == text) => {}
                     "[" | "->" | "&" => return None,
                     "*" => {
                         let operand = at > range.start
@@ -650,6 +746,170 @@ impl Splitter<'_> {
     fn new_lanes(&mut self, name: &str) -> String {
         self.lanes += 1;
         format!("taskgpu_{name}_{}", self.lanes)
+    }
+}
+
+/// Declarations of what a thread sees. `lanes`: with the variables that have a place for each thread.
+fn bindings(seen: &[Seen], lanes: bool) -> String {
+    let mut shadowed = HashSet::new();
+    let mut list = Vec::new();
+    for one in seen.iter().rev() {
+        // Of two with one name, the inner is meant.
+        if shadowed.insert(one.name()) {
+            match one {
+                Seen::Lanes(name, place) if lanes => {
+                    list.push(format!("auto &{name} = {place}[taskgpu_lane];\n"));
+                }
+                Seen::Again(_, declaration, _) => list.push(declaration.clone()),
+                Seen::Lanes(..) | Seen::Same(_) => {}
+            }
+        }
+    }
+    list.into_iter().rev().collect()
+}
+
+/// Which of x, y and z of a thread a text may look at, as bits.
+fn axes(text: &str, seen: &[Seen]) -> u8 {
+    let mut words = text
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty());
+    let mut found = 0;
+    while let Some(word) = words.next() {
+        if word == "threadIdx" {
+            found |= match words.next() {
+                Some("x") => 1,
+                Some("y") => 2,
+                Some("z") => 4,
+                _ => 7,
+            };
+        } else if let Some(at) = seen.iter().rposition(|s| s.name() == word) {
+            if let Seen::Again(_, declaration, _) = &seen[at] {
+                found |= axes(declaration, &seen[..at]);
+            }
+        }
+    }
+    found
+}
+
+// ---- conditions that most blocks meet
+impl Splitter<'_> {
+    /// The conditions at the top of some statements: each thread computes them, from what does not change.
+    fn guard(&self, statements: &[Statement], seen: &[Seen]) -> Guard {
+        let mut guard = Guard {
+            conditions: Vec::new(),
+            seen: seen.to_vec(),
+            axes: true,
+        };
+        for statement in statements {
+            match statement {
+                Statement::Declare(declaration) => self.see(declaration, &mut guard.seen),
+                Statement::Plain(range) => {
+                    // A second copy of these would be another variable.
+                    if self.source.mentions(range.clone(), &["static", "__shared__"]) {
+                        guard.conditions.clear();
+                        break;
+                    }
+                    if let Some(condition) = self.guarding(range.clone(), &guard.seen) {
+                        guard.axes &= self.is_of_axes(&condition, &guard.seen);
+                        guard.conditions.push(condition);
+                    }
+                    // What follows is not computed by every thread.
+                    if self.source.mentions(range.clone(), &["return"]) {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+        guard
+    }
+
+    /// Whether a condition is made of parts that each look at no more than one of x, y and z.
+    fn is_of_axes(&self, condition: &Condition, seen: &[Seen]) -> bool {
+        let between = if condition.leaves { "|" } else { "&" };
+        let range = condition.range.clone();
+        let binds_less = |text: &str| text == "?" || (text == "|" && !condition.leaves);
+        let whole = range.clone().any(|at| binds_less(self.text(at)));
+        let parts = match whole {
+            true => vec![range],
+            // Between the two marks is an empty part.
+            false => self.split_at(range, between),
+        };
+        parts
+            .into_iter()
+            .all(|part| axes(&self.slice(part), seen).count_ones() <= 1)
+    }
+
+    /// Adds variables to what conditions can see.
+    fn see(&self, declaration: &Declaration, seen: &mut Vec<Seen>) {
+        let specifiers = self.slice(declaration.specifiers.clone());
+        for variable in &declaration.variables {
+            let name = self.text(variable.name).to_owned();
+            let members = variable.array || !self.is_scalar(declaration, variable);
+            let changes = self.is_changed(&name, std::slice::from_ref(&variable.declarator), members);
+            let same = variable
+                .value
+                .filter(|_| !changes && !variable.reference)
+                .and_then(|value| self.value_of(value + 1..variable.declarator.end, seen));
+            seen.push(match same {
+                Some(same) => {
+                    let one = format!("{specifiers}{};\n", self.slice(variable.declarator.clone()));
+                    Seen::Again(name, one, same)
+                }
+                None => Seen::Lanes(name, String::new()),
+            });
+        }
+    }
+
+    /// The condition of a statement, if it looks like one that keeps threads inside of something: it depends on the
+    /// thread and on what the launch gave.
+    fn guarding(&self, range: Range<usize>, seen: &[Seen]) -> Option<Condition> {
+        let mut start = range.start;
+        while start < range.end && self.source.tokens[start].kind == Kind::Directive {
+            start += 1;
+        }
+        let mut leaves = false;
+        let condition = match self.text(start) {
+            "if" => {
+                let (condition, after) = self.brackets(start + 1)?;
+                let body: Vec<&str> = (after..range.end).map(|at| self.text(at)).collect();
+                leaves = [&["return", ";"][..], &["{", "return", ";", "}"]].contains(&&body[..]);
+                condition
+            }
+            "for" | "while" | "do" | "switch" | "{" | "case" | "default" => return None,
+            _ => {
+                let question = self.split_at(start..range.end, "?").first()?.end;
+                let assigns = |at: &usize| {
+                    self.text(*at) == "="
+                        && self.text(at + 1) != "="
+                        && !["=", "<", ">", "!"].contains(&self.text(at - 1))
+                };
+                let after = (start..question).rev().find(assigns)? + 1;
+                (question < range.end).then_some(after..question)?
+            }
+        };
+        let known = |at: usize| {
+            let text = self.text(at);
+            let member = at > condition.start && self.text(at - 1) == ".";
+            self.source.tokens[at].kind != Kind::Word
+                || member
+                || INDICES.contains(&text)
+                || TYPES.contains(&text)
+                || seen.iter().any(|s| s.name() == text)
+        };
+        let given = |at: usize| {
+            let found = seen.iter().rev().find(|s| s.name() == self.text(at));
+            matches!(found, Some(Seen::Same(_)))
+        };
+        let equality = |at: usize| self.text(at) == "=" && self.text(at + 1) == "=";
+        let fits = self.value_of(condition.clone(), seen) == Some(false)
+            && condition.clone().all(known)
+            && condition.clone().any(given)
+            && !condition.clone().any(equality);
+        fits.then_some(Condition {
+            range: condition,
+            leaves,
+        })
     }
 }
 
@@ -890,19 +1150,7 @@ impl Splitter<'_> {
         out.push_str(
             "taskgpu::for_lanes(blockDim, [&](const uint3 threadIdx, size_t taskgpu_lane) __attribute__((always_inline)) {\n",
         );
-        let mut shadowed = HashSet::new();
-        let mut list = Vec::new();
-        for one in seen.iter().rev() {
-            // Of two with one name, the inner is meant.
-            if shadowed.insert(one.name()) {
-                match one {
-                    Seen::Lanes(name, lanes) => list.push(format!("auto &{name} = {lanes}[taskgpu_lane];\n")),
-                    Seen::Again(_, declaration, _) => list.push(declaration.clone()),
-                    Seen::Same(_) => {}
-                }
-            }
-        }
-        list.iter().rev().for_each(|line| out.push_str(line));
+        out.push_str(&bindings(seen, true));
         out.push_str(&format!("{{{body}}}\n}});\n"));
     }
 
@@ -915,17 +1163,31 @@ impl Splitter<'_> {
         out: &mut String,
     ) -> Option<()> {
         let before = seen.clone();
+        let guard = self.guard(statements, seen);
         let mut body = String::new();
         for statement in statements {
             match statement {
-                Statement::Plain(range) => body.push_str(&self.slice(range.clone())),
+                Statement::Plain(range) => body.push_str(&guard.slice(self, range.clone())),
                 Statement::Declare(declaration) => {
                     self.declare(declaration, later.clone(), seen, &mut body, out)?;
                 }
                 _ => return None,
             }
         }
+        if guard.conditions.is_empty() {
+            self.for_lanes(&body, &before, out);
+            return Some(());
+        }
+        out.push_str(&format!(
+            "if (taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
+             constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
+            if guard.axes { "for_axes" } else { "for_all" },
+            guard.body(self)
+        ));
         self.for_lanes(&body, &before, out);
+        out.push_str("} else {\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
+        self.for_lanes(&body, &before, out);
+        out.push_str("}\n");
         Some(())
     }
 

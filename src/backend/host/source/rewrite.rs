@@ -10,7 +10,7 @@
 use super::regions;
 use super::scan::{Function, Kind, Source};
 use crate::backend::{Error, Result, Status};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 pub(super) const INDICES: &[&str] = &["threadIdx", "blockIdx", "blockDim", "gridDim"];
@@ -44,7 +44,7 @@ impl Edits<'_> {
         self.list.push((span, new));
     }
 
-    fn insert(&mut self, at: usize, new: impl Into<String>) {
+    pub(super) fn insert(&mut self, at: usize, new: impl Into<String>) {
         self.list.push((at..at, new.into()));
     }
 
@@ -95,6 +95,8 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
         }
     }
     let mut split = HashSet::new();
+    let mut guards = String::new();
+    let mut guarded = HashMap::new();
     for function in source.functions.iter().filter(|f| f.global) {
         linkage(source, function, &mut edits);
         // Of overloaded kernels and instances of templates, all have to be of one form.
@@ -119,24 +121,46 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
                 continue;
             }
         }
-        head(source, function, way, &mut edits);
+        let mut extra = Vec::new();
+        // The guard is a function of its own, outside of all namespaces.
+        let plain = alone && !function.template && function.path == function.name;
+        if way != Way::Plain && plain && !barriers.elsewhere && !barriers.reaches(source, function) {
+            if let Some((guard, body)) = regions::guard(source, function, &edits) {
+                let open = function.params;
+                let list = edits.slice(source.span(open).end..source.span(source.closing(open)).start);
+                let name = format!("taskgpu_guard_{}", function.name);
+                guards.push_str(&format!(
+                    "\n# 1 {}\nstatic inline bool {name}({PARAMETERS}, {list}) {{{body}}}",
+                    quoted(&format!("guard of {}", function.name))
+                ));
+                guarded.insert(function.path.as_str(), format!("&{name}, {}", guard.axes));
+                guard.edit(source, &mut edits);
+                extra.push("const taskgpu::sure taskgpu_sure");
+            }
+        }
+        head(source, function, way, &extra, &mut edits);
     }
     for function in source.functions.iter().filter(|f| !f.global) {
         if indices.contains(function.name.as_str()) {
-            head(source, function, way, &mut edits);
+            head(source, function, way, &[], &mut edits);
         }
     }
-    let form = |kernel: &Function| {
+    let form = |kernel: &Function, called: &str| {
         let waits = |f: &Function| f.path == kernel.path && barriers.reaches(source, f);
-        if split.contains(kernel.path.as_str()) {
+        if let Some(guard) = guarded.get(kernel.path.as_str()) {
+            return format!("guarded_loop<&{called}, {guard}>");
+        }
+        let form = if split.contains(kernel.path.as_str()) {
             "regions"
         } else if barriers.elsewhere || source.functions.iter().any(waits) {
             "threads"
         } else {
             "loop"
-        }
+        };
+        format!("{form}<&{called}>")
     };
     let mut out = edits.slice(0..text.len());
+    out.push_str(&guards);
     out.push_str(&epilogue(source, &form, expressions)?);
     Ok(Unit {
         text: out,
@@ -300,7 +324,7 @@ fn call(source: &Source<'_>, at: usize, edits: &mut Edits<'_>) {
 }
 
 /// Gives a function's declaration the parameters that it gets in addition.
-fn head(source: &Source<'_>, function: &Function, way: Way, edits: &mut Edits<'_>) {
+fn head(source: &Source<'_>, function: &Function, way: Way, extra: &[&str], edits: &mut Edits<'_>) {
     let open = function.params;
     let void = source.text(open + 1) == "void" && source.text(open + 2) == ")";
     let none = void || source.text(open + 1) == ")";
@@ -314,6 +338,7 @@ fn head(source: &Source<'_>, function: &Function, way: Way, edits: &mut Edits<'_
     if function.global {
         list.push(format!("taskgpu::bounds<{}>", launch_bounds(source, function)));
     }
+    list.extend(extra.iter().map(|one| (*one).to_owned()));
     let comma = if none { "" } else { ", " };
     edits.insert(source.span(open).end, format!("{}{comma}", list.join(", ")));
 }
@@ -361,15 +386,15 @@ pub(super) fn quoted(text: &str) -> String {
 /// The table that says what the module has.
 fn epilogue(
     source: &Source<'_>,
-    form: &dyn Fn(&Function) -> &'static str,
+    form: &dyn Fn(&Function, &str) -> String,
     expressions: &[String],
 ) -> Result<String> {
     let mut entries = String::new();
     let mut variables = String::new();
     let mut entry = |function: &Function, called: &str, name: &str| {
-        let form = form(function);
+        let form = form(function, called);
         entries.push_str(&format!(
-            "\n# 1 {}\ntaskgpu::entry_of<taskgpu::{form}<&{called}>>({}),",
+            "\n# 1 {}\ntaskgpu::entry_of<taskgpu::{form}>({}),",
             quoted(&format!("kernel {name}")),
             quoted(name)
         ));

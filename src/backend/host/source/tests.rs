@@ -184,6 +184,11 @@ fn kernels_with_barriers_at_the_top() {
         ),
     );
     check(
+        "a parameter whose member changes",
+        Way::Regions,
+        "struct P { int n; }; extern \"C\" __global__ void k(P p, int *out) { p.n += ME; __syncthreads(); OUT = p.n; }",
+    );
+    check(
         "a value that is computed again must not have changed",
         Way::Regions,
         kernel!(
@@ -302,5 +307,121 @@ fn kernels_with_barriers_that_stay_threads() {
         Way::Plain,
         "struct turner { int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
          extern \"C\" __global__ void k(int n, int *out) { __shared__ turner t; OUT = t.turn(OUT); }",
+    );
+}
+
+/// Whether a kernel `k(n, out)` gets copies that run without its conditions, in the first way that takes it.
+fn is_guarded(way: Way, body: &str) -> bool {
+    let text = format!("extern \"C\" __global__ void k(int n, int *out) {{{body}}}");
+    let source = Source::new(&text).expect("its brackets match");
+    let unit = rewrite(&text, &source, way, &[]).expect("it is understood");
+    assert_eq!(unit.regions, way == Way::Regions, "{body}");
+    unit.text.contains("taskgpu_sure")
+}
+
+#[test]
+fn conditions_that_most_blocks_meet_are_asked_once() {
+    for body in [
+        "int i = blockIdx.x * 64 + threadIdx.x; if (i < n) out[i] = 1;",
+        "int i = blockIdx.x * 64 + threadIdx.x; if (i >= n) return; out[i] = 1;",
+        "int i = blockIdx.x * 64 + threadIdx.x; if (i >= n || i < 2) { return; } out[i] = 1;",
+        "int i = blockIdx.x * 64 + threadIdx.x; out[0] = 3; out[1] = i < n && i > 1 ? out[i] : 0;",
+    ] {
+        assert!(is_guarded(Way::Fast, body), "{body}");
+        assert!(!is_guarded(Way::Plain, body), "{body}");
+        let waits = format!("out[0] = 1; __syncthreads(); {body}");
+        assert!(is_guarded(Way::Regions, &waits), "{waits}");
+    }
+}
+
+#[test]
+fn conditions_that_may_change_are_asked_by_each_thread() {
+    for body in [
+        // From memory.
+        "int i = blockIdx.x * 64 + threadIdx.x; if (i < out[0]) out[i] = 1;",
+        "int i = out[threadIdx.x]; if (i < n) out[i] = 1;",
+        // Of what changes.
+        "int i = threadIdx.x; i += 2; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x; n--; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x; int *p = &i; *p = 9; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x; if (i++ < n) out[i] = 1;",
+        // Of what is not known here.
+        "int i = threadIdx.x; if (f(i) < n) out[i] = 1;",
+        "int i = threadIdx.x; if (i < n + other) out[i] = 1;",
+        // Not computed by every thread.
+        "int i = threadIdx.x; if (out[0]) return; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x; if (out[0]) { if (i < n) out[i] = 1; }",
+        // Met by few threads.
+        "int i = threadIdx.x; if (i == n) out[i] = 1;",
+        "int i = threadIdx.x; if (i < 5) out[i] = n;",
+        // The same for all.
+        "if (blockIdx.x < n) out[threadIdx.x] = 1;",
+        // A second copy would have another variable.
+        "int i = threadIdx.x; if (i < n) { __shared__ int s; s = 1; out[i] = s; }",
+    ] {
+        assert!(!is_guarded(Way::Fast, body), "{body}");
+        let waits = format!("out[0] = 1; __syncthreads(); {body}");
+        assert!(!is_guarded(Way::Regions, &waits), "{waits}");
+    }
+}
+
+#[test]
+fn conditions_of_one_axis_are_asked_along_it() {
+    let asked = |body: &str| {
+        let text = format!("extern \"C\" __global__ void k(int n, int *out) {{{body}}}");
+        let source = Source::new(&text).expect("its brackets match");
+        let unit = rewrite(&text, &source, Way::Fast, &[]).expect("it is understood");
+        assert!(unit.text.contains("taskgpu_sure"), "{body}");
+        unit.text.contains("taskgpu_guard_k, true>")
+    };
+    for body in [
+        "int i = threadIdx.x; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n && (j > 1 || j < n)) out[i] = j;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i >= n || j >= n) return; out[i] = j;",
+        "int i = threadIdx.x, j = threadIdx.y; out[j] = i < n ? 1 : 0; if (j < n) out[i] = 1;",
+    ] {
+        // With `||` nothing is taken apart where it might bind less.
+        assert_eq!(asked(body), !body.contains("(j > 1"), "{body}");
+    }
+    for body in [
+        "int i = threadIdx.x + 8 * threadIdx.y; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; int at = i + j; if (at < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n || j < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.z; if (i >= n && j >= n) return; out[i] = 1;",
+    ] {
+        assert!(!asked(body), "{body}");
+    }
+}
+
+#[test]
+fn kernels_with_guards_give_the_same_in_every_way() {
+    // Of three blocks, one or two are inside, and one is partly outside or wholly.
+    for (what, body) in [
+        ("a branch", "int i = blockIdx.x * ALL + ME; if (i < n - 5) OUT = i * 3;"),
+        ("a branch with another", "int i = blockIdx.x * ALL + ME; if (i < n - 5) OUT = i * 3; else OUT = -i;"),
+        ("leaving", "int i = blockIdx.x * ALL + ME; if (i >= n - 5) return; OUT = i * 3; if (i < 4) return; OUT += 1;"),
+        (
+            "two axes",
+            "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i < n / (int)ALL * 2 && j * 9 < n) OUT = i;",
+        ),
+        (
+            "leaving along two axes",
+            "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i * 2 >= n || j * 40 >= n) return; OUT = i;",
+        ),
+        (
+            "a choice, and two conditions",
+            "int i = blockIdx.x * ALL + ME; OUT = i < n - 5 ? i * 3 : 7; if (i >= 2 && i < n - ALL) OUT += 1;",
+        ),
+    ] {
+        let source = |body: &str| format!("extern \"C\" __global__ void k(int n, int *out) {{ {body} }}");
+        check(what, Way::Fast, &source(body));
+        let waits = format!("__shared__ int s[64]; s[ME] = OUT; __syncthreads(); OUT = s[ALL - 1 - ME]; {body}");
+        check(what, Way::Regions, &source(&waits));
+    }
+    check(
+        "wide numbers",
+        Way::Fast,
+        "extern \"C\" __global__ void k(int n, int *out) { unsigned long long i = (unsigned long long)blockIdx.x * ALL + ME;\
+         if (i < (unsigned long long)n - 5) OUT = 2; }",
     );
 }
