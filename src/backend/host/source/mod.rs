@@ -4,6 +4,7 @@
 //! `prelude.h`, which has what HIP C++ brings.
 
 mod compiler;
+mod masks;
 mod regions;
 mod rewrite;
 mod scan;

@@ -293,6 +293,57 @@ template <class F> TASKGPU_INLINE void for_lanes(const dim3 &n, F f) {
         for (unsigned y = 0; y < n.y; y++, row += n.x)
             for (unsigned x = 0; x < n.x; x++) f(uint3{x, y, z}, row + x);
 }
+/* Which threads of a block are off, where they take ways of their own past barriers. See masks.rs. */
+struct mask {
+    const unsigned lanes;
+    bool some = false, all = false; /* of the threads are off */
+    unsigned char off[most], met[most];
+
+    __attribute__((always_inline)) mask(const dim3 &n) : lanes(n.x * n.y * n.z) {
+        if (lanes - 1 >= most) __builtin_unreachable();
+        for (unsigned i = 0; i < lanes; i++) off[i] = 0;
+    }
+    void leave(size_t lane, unsigned char why) { off[lane] = why; }
+    /* To be called when threads may have left. */
+    void look() {
+        unsigned char any = 0, every = 1;
+        for (unsigned i = 0; i < lanes; i++) {
+            any |= off[i];
+            every &= off[i] != 0;
+        }
+        some = any, all = every;
+    }
+    /* Those that run and have not met a condition are off from now on. Answers whether some still run. */
+    bool go(unsigned char why) {
+        for (unsigned i = 0; i < lanes; i++) off[i] = off[i] || met[i] ? off[i] : why;
+        look();
+        return !all;
+    }
+    /* Those that were off are on, and those that were on are off. Answers whether some run. */
+    bool turn(unsigned char why, unsigned char new_why) {
+        for (unsigned i = 0; i < lanes; i++) off[i] = off[i] == why ? 0 : off[i] ? off[i] : new_why;
+        look();
+        return !all;
+    }
+    void back(unsigned char why) {
+        if (!some) return;
+        for (unsigned i = 0; i < lanes; i++) off[i] = off[i] == why ? 0 : off[i];
+        look();
+    }
+    /* At a barrier. */
+    void meet() {
+        if (some && !all) wait();
+    }
+    __attribute__((cold, noinline)) void wait() {
+        for (unsigned i = 0; i < lanes; i++) {
+            if (off[i] & 0x80) {
+                fputs("taskgpu: a barrier is in the way of some threads of a block and not of others: the condition of an if or a "
+                      "loop with __syncthreads() inside differs between them\n", stderr);
+                abort();
+            }
+        }
+    }
+};
 template <class T> struct value_ { typedef T type; };
 template <class T> struct value_<const T> { typedef T type; };
 template <class T> struct value_<T &> : value_<T> {};

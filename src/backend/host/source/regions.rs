@@ -7,6 +7,7 @@
 //! This reads statements, and no expressions. Where it is not sure ([`split`] answers `None`), the threads of a block
 //! become coroutines instead; so they do where what it makes does not compile.
 
+use super::masks::{Jump, Place};
 use super::rewrite::{Edits, BARRIERS, INDICES};
 use super::scan::{Function, Kind, Source};
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use std::ops::Range;
 
 /// A statement.
 #[derive(Debug)]
-enum Statement {
+pub(super) enum Statement {
     /// Without a barrier.
     Plain(Range<usize>),
     /// Variables that the statements after it can use.
@@ -30,6 +31,7 @@ enum Statement {
         condition: Range<usize>,
         then: Box<Statement>,
         otherwise: Option<Box<Statement>>,
+        place: Place,
     },
     Loop {
         range: Range<usize>,
@@ -39,11 +41,12 @@ enum Statement {
         body: Box<Statement>,
         /// The condition stands behind the body.
         late: bool,
+        place: Place,
     },
 }
 
 #[derive(Debug)]
-struct Declaration {
+pub(super) struct Declaration {
     range: Range<usize>,
     specifiers: Range<usize>,
     variables: Vec<Variable>,
@@ -62,7 +65,7 @@ struct Variable {
 
 /// What a region can see.
 #[derive(Clone)]
-enum Seen {
+pub(super) enum Seen {
     /// A name with a lane for each thread, and where the lanes are.
     Lanes(String, String),
     /// A name that is computed again, by this declaration. True if all threads compute the same.
@@ -72,7 +75,7 @@ enum Seen {
 }
 
 impl Seen {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Seen::Lanes(name, _) | Seen::Again(name, _, _) | Seen::Same(name) => name,
         }
@@ -148,12 +151,7 @@ impl Condition {
 pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>) -> Option<(Guard, String)> {
     let open = function.body?;
     let body = open + 1..source.closing(open);
-    let splitter = Splitter {
-        source,
-        edits,
-        body: body.clone(),
-        lanes: 0,
-    };
+    let splitter = Splitter::new(source, edits, body.clone());
     if source.mentions(body.clone(), NO_JUMPS) {
         return None;
     }
@@ -224,12 +222,7 @@ pub(super) fn split(
 ) -> Option<String> {
     let open = function.body?;
     let body = open + 1..source.closing(open);
-    let mut splitter = Splitter {
-        source,
-        edits,
-        body: body.clone(),
-        lanes: 0,
-    };
+    let mut splitter = Splitter::new(source, edits, body.clone());
     let forbidden = |at: usize| {
         let text = source.text(at);
         waiting.contains(text) || NO_JUMPS.contains(&text)
@@ -237,60 +230,91 @@ pub(super) fn split(
     if body.clone().any(forbidden) {
         return None;
     }
-    let statements = splitter.statements(body.clone())?;
-    // Whoever returns must not be missed by others at a barrier.
-    let last_barrier = statements.iter().rposition(|s| {
-        !matches!(
-            s,
-            Statement::Plain(_) | Statement::Declare(_) | Statement::Once(_)
-        )
-    })?;
-    let tail = splitter
-        .start(statements.get(last_barrier + 1))
-        .unwrap_or(body.end);
-    if (body.start..tail).any(|at| source.text(at) == "return") {
-        return None;
-    }
-    let parameters = splitter.parameters(function)?;
-    let mut out = String::new();
-    let list =
-        edits.slice(source.span(function.params).end..source.span(source.closing(function.params)).start);
-    let comma = if parameters.is_empty() { "" } else { ", " };
-    let list = if parameters.is_empty() { "" } else { list.as_str() };
-    out.push_str(&format!(
-        "const taskgpu::indices &taskgpu_in, taskgpu::bounds<{bounds}>{comma}{list}) {{ const uint3 threadIdx = {{0, 0, 0}}, \
-         blockIdx = taskgpu_in.blockIdx; const dim3 blockDim = taskgpu_in.blockDim, gridDim = taskgpu_in.gridDim;\n"
-    ));
-    let mut seen = Vec::new();
-    for name in parameters {
-        // Members can be changed in more ways than are looked for.
-        let members = (body.start..body.end).any(|at| source.text(at) == name && source.text(at + 1) == ".");
-        if members || splitter.is_changed(&name, &[], false) {
-            let lanes = splitter.new_lanes(&name);
-            out.push_str(&format!(
-                "taskgpu::value<decltype({name})> {lanes}[taskgpu::most];\n\
-                 for (auto &taskgpu_one : {lanes}) taskgpu_one = {name};\n"
-            ));
-            seen.push(Seen::Lanes(name, lanes));
-        } else {
-            seen.push(Seen::Same(name));
+    let mut statements = splitter.statements(body)?;
+    splitter.place(&mut statements, 0, false)?;
+    splitter.jumps = splitter.jumps(&statements, None)?;
+    // A mask is of use only where threads take ways of their own.
+    if !splitter.leaves_early(&statements) {
+        if let Some(text) = splitter.whole(function, bounds, &statements) {
+            return Some(text);
         }
     }
-    splitter.scope(&statements, body.end, &mut seen, &mut out)?;
-    out.push('}');
-    Some(out)
+    let edits = splitter.with_jumps(edits);
+    let mut splitter = Splitter {
+        edits: &edits,
+        lanes: 0,
+        masked: true,
+        ..splitter
+    };
+    splitter.whole(function, bounds, &statements)
 }
 
-struct Splitter<'a> {
-    source: &'a Source<'a>,
+pub(super) struct Splitter<'a> {
+    pub(super) source: &'a Source<'a>,
     edits: &'a Edits<'a>,
     body: Range<usize>,
     lanes: usize,
+    /// Ways out of statements, past barriers.
+    pub(super) jumps: Vec<Jump>,
+    /// Threads may be off.
+    masked: bool,
+}
+
+impl<'a> Splitter<'a> {
+    fn new(source: &'a Source<'a>, edits: &'a Edits<'a>, body: Range<usize>) -> Splitter<'a> {
+        Splitter {
+            source,
+            edits,
+            body,
+            lanes: 0,
+            jumps: Vec::new(),
+            masked: false,
+        }
+    }
+
+    /// The parameters and body of the function that runs a whole block.
+    fn whole(&mut self, function: &Function, bounds: &str, statements: &[Statement]) -> Option<String> {
+        let body = self.body.clone();
+        let parameters = self.parameters(function)?;
+        let mut out = String::new();
+        let open = self.source.span(function.params);
+        let close = self.source.span(self.source.closing(function.params));
+        let list = self.edits.slice(open.end..close.start);
+        let comma = if parameters.is_empty() { "" } else { ", " };
+        let list = if parameters.is_empty() { "" } else { list.as_str() };
+        out.push_str(&format!(
+            "const taskgpu::indices &taskgpu_in, taskgpu::bounds<{bounds}>{comma}{list}) {{ const uint3 threadIdx = {{0, 0, 0}}, \
+             blockIdx = taskgpu_in.blockIdx; const dim3 blockDim = taskgpu_in.blockDim, gridDim = taskgpu_in.gridDim;\n"
+        ));
+        if self.masked {
+            out.push_str("taskgpu::mask taskgpu_mask(blockDim);\n");
+        }
+        let mut seen = Vec::new();
+        for name in parameters {
+            // Members can be changed in more ways than are looked for.
+            let members = body
+                .clone()
+                .any(|at| self.text(at) == name && self.text(at + 1) == ".");
+            if members || self.is_changed(&name, &[], false) {
+                let lanes = self.new_lanes(&name);
+                out.push_str(&format!(
+                    "taskgpu::value<decltype({name})> {lanes}[taskgpu::most];\n\
+                     for (auto &taskgpu_one : {lanes}) taskgpu_one = {name};\n"
+                ));
+                seen.push(Seen::Lanes(name, lanes));
+            } else {
+                seen.push(Seen::Same(name));
+            }
+        }
+        self.scope(statements, body.end, &mut seen, &mut out)?;
+        out.push('}');
+        Some(out)
+    }
 }
 
 // ---- reading
 impl Splitter<'_> {
-    fn text(&self, at: usize) -> &str {
+    pub(super) fn text(&self, at: usize) -> &str {
         self.source.text(at)
     }
 
@@ -325,7 +349,7 @@ impl Splitter<'_> {
         Some((statement, next))
     }
 
-    fn bare_statement(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
+    pub(super) fn bare_statement(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
         match self.text(at) {
             "{" => {
                 let close = self.source.closing(at);
@@ -387,6 +411,7 @@ impl Splitter<'_> {
             condition,
             body: Box::new(body),
             late,
+            place: Place::default(),
         }
     }
 
@@ -410,6 +435,7 @@ impl Splitter<'_> {
                 condition,
                 then: Box::new(then),
                 otherwise,
+                place: Place::default(),
             },
             next,
         ))
@@ -441,6 +467,7 @@ impl Splitter<'_> {
                 step: step.clone(),
                 body: Box::new(body),
                 late: false,
+                place: Place::default(),
             },
             next,
         ))
@@ -563,7 +590,7 @@ impl Splitter<'_> {
         }
     }
 
-    fn start(&self, statement: Option<&Statement>) -> Option<usize> {
+    pub(super) fn start(&self, statement: Option<&Statement>) -> Option<usize> {
         statement.map(|statement| match statement {
             Statement::Plain(range) | Statement::Once(range) | Statement::Block(range, _) => range.start,
             Statement::Declare(declaration) => declaration.range.start,
@@ -978,7 +1005,11 @@ impl Splitter<'_> {
     fn control(&mut self, statement: &Statement, seen: &mut Vec<Seen>, out: &mut String) -> Option<()> {
         match statement {
             Statement::Plain(_) | Statement::Declare(_) => return None,
-            Statement::Barrier(_) => {}
+            Statement::Barrier(_) => {
+                if self.masked {
+                    out.push_str("taskgpu_mask.meet();\n");
+                }
+            }
             Statement::Once(range) => out.push_str(&self.slice(range.clone())),
             Statement::Block(range, inner) => self.scope(inner, range.end - 1, seen, out)?,
             Statement::If {
@@ -986,18 +1017,30 @@ impl Splitter<'_> {
                 condition,
                 then,
                 otherwise,
+                place,
                 ..
             } => {
+                let apart = !*constant && self.value_of(condition.clone(), seen) != Some(true);
+                let waits = otherwise.as_ref().is_some_and(|s| s.waits());
+                let (unmet, met) = (place.unmet(waits), place.met());
                 if *constant {
                     out.push_str(&format!("if constexpr ({})", self.slice(condition.clone())));
                 } else {
-                    let go = self.condition(condition.clone(), seen, out);
+                    let meets = (then.waits() && (place.later || waits)) || (waits && place.later);
+                    let go = self.condition(condition.clone(), unmet, meets, seen, out)?;
                     out.push_str(&format!("if ({go})"));
                 }
                 self.nested(then, seen, out)?;
                 if let Some(otherwise) = otherwise {
-                    out.push_str("else ");
+                    match apart {
+                        true => out.push_str(&format!("if (taskgpu_mask.turn({unmet}, {met}))")),
+                        false => out.push_str("else "),
+                    }
                     self.nested(otherwise, seen, out)?;
+                }
+                if apart {
+                    let off = if otherwise.is_some() { met } else { unmet };
+                    out.push_str(&format!("taskgpu_mask.back({off});\n"));
                 }
                 if !*constant {
                     out.push_str("}\n");
@@ -1010,36 +1053,46 @@ impl Splitter<'_> {
                 step,
                 body,
                 late,
+                place,
             } => {
-                if self.has_loose_jump(body) {
-                    return None;
-                }
                 let known = seen.len();
-                if let Some(head) = self.common_loop(range, first.as_deref(), condition, step, seen) {
-                    out.push_str(&head);
-                    self.nested(body, seen, out)?;
-                    seen.truncate(known);
-                    return Some(());
-                }
-                out.push_str("{\n");
-                if let Some(first) = first {
-                    self.region(std::slice::from_ref(first), condition.start..range.end, seen, out)?;
-                }
-                out.push_str("for (;;) {\n");
-                if !*late && !condition.is_empty() {
-                    let go = self.condition(condition.clone(), seen, out);
-                    out.push_str(&format!("if (!({go})) break; }}\n"));
+                let common = self.common_loop(range, first.as_deref(), condition, step, seen);
+                if let Some(head) = &common {
+                    out.push_str(head);
+                    out.push_str("{\n");
+                } else {
+                    out.push_str("{\n");
+                    if let Some(first) = first {
+                        self.region(std::slice::from_ref(first), condition.start..range.end, seen, out)?;
+                    }
+                    out.push_str("for (;;) {\n");
+                    if !*late && !condition.is_empty() {
+                        let go = self.condition(condition.clone(), place.out(), place.later, seen, out)?;
+                        out.push_str(&format!("if (!({go})) break; }}\n"));
+                    }
                 }
                 self.nested(body, seen, out)?;
-                if !step.is_empty() {
-                    let step = format!("{};", self.slice(step.clone()));
-                    self.for_lanes(&step, seen, out);
+                if self.masked {
+                    out.push_str(&format!(
+                        "taskgpu_mask.back({});\nif (taskgpu_mask.all) break;\n",
+                        place.next_round()
+                    ));
                 }
-                if *late {
-                    let go = self.condition(condition.clone(), seen, out);
-                    out.push_str(&format!("if (!({go})) break; }}\n"));
+                if common.is_none() {
+                    if !step.is_empty() {
+                        let step = format!("{};", self.slice(step.clone()));
+                        self.for_running(&step, seen, out);
+                    }
+                    if *late {
+                        let go = self.condition(condition.clone(), place.out(), place.later, seen, out)?;
+                        out.push_str(&format!("if (!({go})) break; }}\n"));
+                    }
+                    out.push('}');
                 }
-                out.push_str("}}\n");
+                out.push_str("}\n");
+                if self.masked {
+                    out.push_str(&format!("taskgpu_mask.back({});\n", place.out()));
+                }
                 seen.truncate(known);
             }
         }
@@ -1104,45 +1157,52 @@ impl Splitter<'_> {
         })
     }
 
-    /// Opens a block that has what a condition is for the last thread, and answers its name, or the condition itself. All
-    /// threads must agree on it: there are barriers behind it.
-    fn condition(&mut self, range: Range<usize>, seen: &[Seen], out: &mut String) -> String {
-        out.push_str("{\n");
-        if self.value_of(range.clone(), seen) == Some(true) {
-            for one in seen {
-                if let Seen::Again(_, declaration, true) = one {
-                    out.push_str(declaration);
+    /// Opens a block and answers an expression in it: whether there are threads that meet a condition with barriers behind
+    /// it. Those that do not are off with a code from then on. `meets`: they have to be at a barrier at which others are.
+    fn condition(
+        &mut self,
+        range: Range<usize>,
+        code: u8,
+        meets: bool,
+        seen: &[Seen],
+        out: &mut String,
+    ) -> Option<String> {
+        match self.value_of(range.clone(), seen) {
+            Some(true) => {
+                out.push_str("{\n");
+                for one in seen {
+                    if let Seen::Again(_, declaration, true) = one {
+                        out.push_str(declaration);
+                    }
                 }
+                return Some(self.slice(range));
             }
-            return self.slice(range);
+            // Some threads of most blocks meet it and some do not.
+            Some(false) if meets => return None,
+            _ if !self.masked => return None,
+            _ => {}
         }
-        let go = self.new_lanes("go");
-        out.push_str(&format!("bool {go} = false;\n"));
-        let text = format!("{go} = bool({});", self.slice(range));
-        self.for_lanes(&text, seen, out);
-        go
+        out.push_str("{\n");
+        let text = format!("taskgpu_mask.met[taskgpu_lane] = bool({});", self.slice(range));
+        self.for_running(&text, seen, out);
+        Some(format!("taskgpu_mask.go({code})"))
     }
 
-    /// Whether a `break` or `continue` means the loop that has this body.
-    fn has_loose_jump(&self, body: &Statement) -> bool {
-        let end = self.end_of(body);
-        let mut at = self.start(Some(body)).unwrap_or(end);
-        while at < end {
-            match self.text(at) {
-                "break" | "continue" => return true,
-                "for" | "while" | "do" | "switch" => match self.bare_statement(at, end) {
-                    // A loop with barriers looks at its own.
-                    Some((_, next)) => {
-                        at = next;
-                        continue;
-                    }
-                    None => return true,
-                },
-                _ => {}
-            }
-            at += 1;
+    /// Writes a loop over the threads that are not off.
+    fn for_running(&self, body: &str, seen: &[Seen], out: &mut String) {
+        if !self.masked {
+            self.for_lanes(body, seen, out);
+            return;
         }
-        false
+        out.push_str("if (!taskgpu_mask.some) {\n");
+        self.for_lanes(body, seen, out);
+        out.push_str("} else {\n");
+        self.for_lanes(
+            &format!("if (taskgpu_mask.off[taskgpu_lane]) return;\n{body}"),
+            seen,
+            out,
+        );
+        out.push_str("}\n");
     }
 
     /// Writes a loop over the threads.
@@ -1167,27 +1227,50 @@ impl Splitter<'_> {
         let mut body = String::new();
         for statement in statements {
             match statement {
-                Statement::Plain(range) => body.push_str(&guard.slice(self, range.clone())),
+                Statement::Plain(range) => {
+                    if self.masked && self.parts_threads(range.clone(), seen) {
+                        return None;
+                    }
+                    body.push_str(&guard.slice(self, range.clone()));
+                }
                 Statement::Declare(declaration) => {
                     self.declare(declaration, later.clone(), seen, &mut body, out)?;
                 }
                 _ => return None,
             }
         }
+        let range = self.start(statements.first())?..self.end_of(statements.last()?);
+        // Two copies of a variable that is one for all threads would be two.
+        let single = self.source.mentions(range.clone(), &["static", "__shared__"]);
+        let mut all = String::new();
         if guard.conditions.is_empty() {
-            self.for_lanes(&body, &before, out);
+            self.for_lanes(&body, &before, &mut all);
+        } else {
+            all.push_str(&format!(
+                "if (taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
+                 constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
+                if guard.axes { "for_axes" } else { "for_all" },
+                guard.body(self)
+            ));
+            self.for_lanes(&body, &before, &mut all);
+            all.push_str("} else {\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
+            self.for_lanes(&body, &before, &mut all);
+            all.push_str("}\n");
+        }
+        if !self.masked {
+            out.push_str(&all);
             return Some(());
         }
-        out.push_str(&format!(
-            "if (taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
-             constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
-            if guard.axes { "for_axes" } else { "for_all" },
-            guard.body(self)
-        ));
-        self.for_lanes(&body, &before, out);
-        out.push_str("} else {\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
-        self.for_lanes(&body, &before, out);
+        if !single {
+            out.push_str(&format!("if (!taskgpu_mask.some) {{\n{all}}} else "));
+        }
+        out.push_str("{\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
+        let running = format!("if (taskgpu_mask.off[taskgpu_lane]) return;\n{body}");
+        self.for_lanes(&running, &before, out);
         out.push_str("}\n");
+        if self.has_jumps(range) {
+            out.push_str("taskgpu_mask.look();\n");
+        }
         Some(())
     }
 

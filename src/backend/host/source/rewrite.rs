@@ -31,6 +31,7 @@ pub(super) enum Way {
 }
 
 /// Pieces of text to be replaced.
+#[derive(Clone)]
 pub(super) struct Edits<'a> {
     text: &'a str,
     list: Vec<(Range<usize>, String)>,
@@ -38,7 +39,7 @@ pub(super) struct Edits<'a> {
 
 impl Edits<'_> {
     /// Puts `new` in the place of a piece, and keeps the lines of what was there.
-    fn replace(&mut self, span: Range<usize>, new: impl Into<String>) {
+    pub(super) fn replace(&mut self, span: Range<usize>, new: impl Into<String>) {
         let mut new = new.into();
         new.extend(self.text[span.clone()].chars().filter(|c| *c == '\n'));
         self.list.push((span, new));

@@ -285,17 +285,140 @@ fn kernels_with_barriers_in_loops_and_branches() {
 }
 
 #[test]
-fn kernels_with_barriers_that_stay_threads() {
+fn threads_that_leave_before_a_barrier() {
     check(
-        "threads that leave early",
-        Way::Fast,
+        "at the top",
+        Way::Regions,
         kernel!("__shared__ int s[64]; s[ME] = 1; if (ME % 3 == 1) return; s[ME] = OUT; __syncthreads(); OUT = s[(ME / 3) * 3];"),
     );
     check(
-        "a loop that is left between barriers",
-        Way::Fast,
+        "whole blocks, parts of blocks and none",
+        Way::Regions,
+        kernel!(
+            "int i = blockIdx.x * ALL + ME; if (i >= n / 2) return; __shared__ int s[64]; s[ME] = i; __syncthreads();\
+             int v = s[0]; for (int k = 1; k < 3; k++) { __syncthreads(); s[ME] += v + k; __syncthreads(); v += s[0]; } OUT = v + s[ME];"
+        ),
+    );
+    check(
+        "in loops, switches and branches between barriers",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = OUT; s[ME] = v; __syncthreads(); for (int i = 0; i < 9; i++) { if (i == 4 && v % 5 == 2) return;\
+             switch ((v + i) % 11) { case 0: return; case 1: continue; default: break; } v++; if (v % 13 == 0) break; } s[ME] = v;\
+             __syncthreads(); OUT = v + (ME == 0 ? s[0] : 0); while (v % 7) { if (v % 5 == 0) { return; } v++; } OUT += 1000;"
+        ),
+    );
+    check(
+        "in a loop with barriers",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[2][64]; s[0][ME] = s[1][ME] = 0; __syncthreads(); for (int i = 0; i < 8; i++) { if (ME > 2 && (OUT + i) % 5 == 4) return;\
+             s[i % 2][ME] = i * 10 + ME; __syncthreads(); OUT += s[i % 2][0] + s[i % 2][1 % ALL]; }"
+        ),
+    );
+    check(
+        "what is a return of a lambda or of a class is none",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; { auto f = [&](int x) { if (x > 120) return x; return x * 2; }; struct P { int v; int get() { return v; } };\
+             s[ME] = f(OUT) + P{3}.get(); } __syncthreads(); if (ME == 1) return; __syncthreads();\
+             OUT = s[ALL - 1 - ME] + [](int x) -> int { return x; }(4);"
+        ),
+    );
+    check(
+        "with variables and arrays of their own, and atomics",
+        Way::Regions,
+        kernel!(
+            "__shared__ int sum, s[64]; int a[3] = {OUT, 2, 3}; volatile int w = ME; if (ME == 0) sum = 0; __syncthreads(); if (a[0] % 4 == 3 && ME) return;\
+             atomicAdd(&sum, a[0] + w); a[1] = a[0]; w = w + 1; __syncthreads(); if (a[1] % 5 == 1 && ME) return; atomicMax(&sum, 300); s[ME] = w; __syncthreads();\
+             OUT = sum + a[1] + a[2] + s[0];"
+        ),
+    );
+}
+
+#[test]
+fn loops_with_barriers_that_are_left() {
+    check(
+        "by all at once",
+        Way::Regions,
         kernel!("__shared__ int s[64]; for (int i = 0;; i++) { s[ME] = i; __syncthreads(); if (s[0] == 4) break; __syncthreads(); } OUT = s[ME];"),
     );
+    check(
+        "by some, who meet no barrier any more",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = 0; for (int i = 0; i < 9; i++) { if (ME && (OUT + i) % 7 == 3) break; s[ME] = i; __syncthreads(); v += s[0]; __syncthreads(); }\
+             OUT = v;"
+        ),
+    );
+    check(
+        "by a condition that differs, with no barrier behind",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = 0; for (int i = (int)ME - 2; i < 4; i += 2) { if (ME == 0) s[0] = i + 50; __syncthreads(); if (i > 3) v++; } OUT = v + 2;"
+        ),
+    );
+    check(
+        "with rounds that are cut short",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = ME, k = 0; while (k < 12) { k++; s[ME] = v; __syncthreads(); int first = s[0]; __syncthreads();\
+             if (first % 2 == 0) { v += 3; continue; } s[ME] = v * 2; __syncthreads(); v = s[ALL - 1 - ME] % 1000 + 1; __syncthreads(); if (first > 900) break; } OUT = v;"
+        ),
+    );
+    check(
+        "do, continue and break",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int k = 0; do { s[ME] = k + ME; __syncthreads(); int f = s[0]; __syncthreads(); if (f == 2) continue; OUT += s[ALL - 1]; __syncthreads();\
+             if (s[0] == 5) break; __syncthreads(); } while (++k < 8); OUT += k * 1000;"
+        ),
+    );
+    check(
+        "one in another",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = OUT; for (int i = 0; i < 4; i++) { for (int j = 0; j < 4; j++) { s[ME] = v + i * j; __syncthreads();\
+             int t = s[0]; __syncthreads(); if (t % 3 == 1) continue; if (t % 3 == 2) { v += t; break; } s[ME] = t; __syncthreads(); v += s[ALL - 1]; __syncthreads(); }\
+             if (i == 2 && n > 60) break; __syncthreads(); v++; } OUT = v;"
+        ),
+    );
+    check(
+        "out of a branch",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = 1; for (int i = 0; i < 6; i++) { s[ME] = i; __syncthreads(); if (s[0] == 3) { v *= 2; __syncthreads(); v += s[ALL - 1];\
+             if (n % 2) break; __syncthreads(); continue; } else v++; __syncthreads(); v += 10; } __syncthreads(); OUT = v;"
+        ),
+    );
+}
+
+#[test]
+fn conditions_with_barriers_that_threads_meet_or_not() {
+    check(
+        "the last to have barriers",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int i = blockIdx.x * ALL + ME; if (i < n - 5) { s[ME] = OUT; __syncthreads(); OUT = s[0]; __syncthreads(); OUT++; } else OUT = -i; OUT *= 2;"
+        ),
+    );
+    check(
+        "the else-branch",
+        Way::Regions,
+        kernel!("__shared__ int s[64]; s[ME] = OUT; if (OUT % 3 == 0 && ME) OUT = 7; else { __syncthreads(); OUT = s[0] + 1; }"),
+    );
+    check(
+        "with more inside",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; s[ME] = ME; __syncthreads(); if (OUT % 3 || ME == 0) { for (int i = 0; i < 3; i++) { __syncthreads(); if (ME == 0) s[0] += i + 1;\
+             __syncthreads(); if (i == 1 && OUT % 5 == 1 && ME) return; OUT += s[0]; } OUT *= 2; } OUT++;"
+        ),
+    );
+}
+
+#[test]
+fn kernels_with_barriers_that_stay_threads() {
     check(
         "a barrier inside a function",
         Way::Fast,
