@@ -59,10 +59,14 @@ impl Place {
 }
 
 /// A way out of a statement without barriers, past others with barriers.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Jump {
     at: usize,
     code: u8,
+    /// Others may come to a barrier before the thread is on again.
+    ahead: bool,
+    /// The variable that gets what is returned.
+    value: Option<Range<usize>>,
 }
 
 impl Statement {
@@ -74,15 +78,32 @@ impl Statement {
     }
 }
 
-/// What a `break` or `continue` belongs to, while a statement without barriers is looked through.
-#[derive(Clone, Copy)]
-struct Inside {
-    /// The loop with barriers around it.
-    around: Option<Place>,
-    /// It stands in a loop of its own.
+/// Where a jump stands.
+#[derive(Clone, Default)]
+pub(super) struct Inside {
+    /// The loop with barriers around it, and whether there are barriers in the rest of its round.
+    around: Option<(Place, bool)>,
+    /// The function around it that is written out, its variable, and whether there are barriers in its rest.
+    call: Option<(Place, Range<usize>, bool)>,
+    /// It stands in a loop without barriers.
     in_loop: bool,
-    /// It stands in a loop or switch of its own.
+    /// It stands in a loop or switch without barriers.
     in_switch: bool,
+}
+
+impl Inside {
+    /// With what follows a statement.
+    fn before(&self, rest: &[Statement]) -> Inside {
+        let waits = rest.iter().any(Statement::waits);
+        let mut inside = self.clone();
+        if let Some((_, ahead)) = &mut inside.around {
+            *ahead |= waits;
+        }
+        if let Some((_, _, ahead)) = &mut inside.call {
+            *ahead |= waits;
+        }
+        inside
+    }
 }
 
 impl Splitter<'_> {
@@ -114,6 +135,10 @@ impl Splitter<'_> {
                     // Behind its last barrier is its first.
                     self.place(std::slice::from_mut(body), here.depth, true)?;
                 }
+                Statement::Call { inner, place, .. } => {
+                    *place = here;
+                    self.place(inner, here.depth, later)?;
+                }
                 _ => {}
             }
         }
@@ -121,26 +146,33 @@ impl Splitter<'_> {
     }
 
     /// The jumps of some statements; `None` if one is not understood.
-    pub(super) fn jumps(&self, statements: &[Statement], around: Option<Place>) -> Option<Vec<Jump>> {
+    pub(super) fn jumps(&self, statements: &[Statement], inside: &Inside) -> Option<Vec<Jump>> {
         let mut found = Vec::new();
-        for statement in statements {
+        for (at, statement) in statements.iter().enumerate() {
+            let mut inside = inside.before(&statements[at + 1..]);
             match statement {
-                Statement::Plain(range) => {
-                    let inside = Inside {
-                        around,
-                        in_loop: false,
-                        in_switch: false,
-                    };
-                    self.jumps_of(range.clone(), inside, &mut found)?;
-                }
-                Statement::Block(_, inner) => found.extend(self.jumps(inner, around)?),
+                Statement::Plain(range) => self.jumps_of(range.clone(), &inside, &mut found)?,
+                Statement::Block(_, inner) => found.extend(self.jumps(inner, &inside)?),
                 Statement::If { then, otherwise, .. } => {
                     for branch in std::iter::once(then).chain(otherwise) {
-                        found.extend(self.jumps(std::slice::from_ref(branch), around)?);
+                        found.extend(self.jumps(std::slice::from_ref(branch), &inside)?);
                     }
                 }
                 Statement::Loop { body, place, .. } => {
-                    found.extend(self.jumps(std::slice::from_ref(body), Some(*place))?);
+                    inside.around = Some((*place, false));
+                    if let Some((_, _, ahead)) = &mut inside.call {
+                        *ahead = true;
+                    }
+                    found.extend(self.jumps(std::slice::from_ref(body), &inside)?);
+                }
+                Statement::Call {
+                    value, inner, place, ..
+                } => {
+                    let inside = Inside {
+                        call: Some((*place, value.clone(), false)),
+                        ..Inside::default()
+                    };
+                    found.extend(self.jumps(inner, &inside)?);
                 }
                 Statement::Declare(_) | Statement::Once(_) | Statement::Barrier(_) => {}
             }
@@ -148,44 +180,76 @@ impl Splitter<'_> {
         Some(found)
     }
 
-    fn jumps_of(&self, range: Range<usize>, inside: Inside, found: &mut Vec<Jump>) -> Option<()> {
+    fn jumps_of(&self, range: Range<usize>, inside: &Inside, found: &mut Vec<Jump>) -> Option<()> {
         let mut at = range.start;
         while at < range.end {
             match self.text(at) {
-                "return" => {
-                    // With a value it would be a function's.
-                    if self.text(at + 1) != ";" {
-                        return None;
-                    }
-                    found.push(Jump { at, code: GONE });
-                }
+                "return" => found.push(match &inside.call {
+                    Some((place, value, ahead)) => Jump {
+                        at,
+                        code: place.out(),
+                        ahead: *ahead,
+                        value: Some(value.clone()),
+                    },
+                    // With a value it would be no kernel's.
+                    None if self.text(at + 1) != ";" => return None,
+                    None => Jump {
+                        at,
+                        code: GONE,
+                        ahead: false,
+                        value: None,
+                    },
+                }),
                 "break" if !inside.in_switch => found.push(Jump {
                     at,
-                    code: inside.around?.out(),
+                    code: inside.around?.0.out(),
+                    ahead: true,
+                    value: None,
                 }),
                 "continue" if !inside.in_loop => found.push(Jump {
                     at,
-                    code: inside.around?.next_round(),
+                    code: inside.around?.0.next_round(),
+                    ahead: inside.around?.1,
+                    value: None,
                 }),
                 word @ ("for" | "while" | "do" | "switch") => {
                     let (_, next) = self.bare_statement(at, range.end)?;
                     let inner = Inside {
                         in_loop: inside.in_loop || word != "switch",
                         in_switch: true,
-                        ..inside
+                        ..inside.clone()
                     };
-                    self.jumps_of(at + 1..next, inner, found)?;
+                    self.jumps_of(at + 1..next, &inner, found)?;
                     at = next;
                     continue;
                 }
-                // What a function of its own has inside is not the kernel's.
-                "[" if !self.is_subscript(at) => at = self.behind_lambda(at, range.end),
-                "struct" | "class" | "union" => at = self.behind_class(at, range.end),
-                _ => {}
+                _ => at = self.behind_own(at, range.end),
             }
             at += 1;
         }
         Some(())
+    }
+
+    /// The tokens `return` of a function's body.
+    pub(super) fn returns(&self, range: Range<usize>) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            if self.text(at) == "return" {
+                found.push(at);
+            }
+            at = self.behind_own(at, range.end) + 1;
+        }
+        found
+    }
+
+    /// The last token of a lambda or class that begins at `at`, else `at`: what it has inside belongs to functions of its own.
+    fn behind_own(&self, at: usize, end: usize) -> usize {
+        match self.text(at) {
+            "[" if !self.is_subscript(at) => self.behind_lambda(at, end),
+            "struct" | "class" | "union" => self.behind_class(at, end),
+            _ => at,
+        }
     }
 
     /// Whether a bracket follows what has elements.
@@ -226,12 +290,51 @@ impl Splitter<'_> {
     pub(super) fn with_jumps<'e>(&self, edits: &Edits<'e>) -> Edits<'e> {
         let mut edits = edits.clone();
         for jump in &self.jumps {
-            edits.replace(
-                self.source.span(jump.at),
-                format!("return taskgpu_mask.leave(taskgpu_lane, {})", jump.code),
-            );
+            let leave = format!("taskgpu_mask.leave(taskgpu_lane, {})", jump.code);
+            let span = self.source.span(jump.at);
+            match jump.value.as_ref().filter(|value| !value.is_empty()) {
+                Some(value) => {
+                    let end = self.end_of_simple(jump.at);
+                    edits.replace(span, format!("return (void)({} = ", self.text(value.start)));
+                    edits.insert(self.source.span(end).start, format!("), {leave}"));
+                }
+                None => edits.replace(span, format!("return {leave}")),
+            }
         }
         edits
+    }
+
+    /// The semicolon of a statement.
+    fn end_of_simple(&self, at: usize) -> usize {
+        self.split_at(at..self.body.end, ";")[0].end
+    }
+
+    /// Where variables are declared.
+    pub(super) fn declared(&self, range: Range<usize>) -> Vec<usize> {
+        let mut found = Vec::new();
+        for at in range.clone() {
+            let before = self.text(at - 1);
+            let head =
+                before == "(" && ["for", "if", "while", "switch"].contains(&self.text(at.saturating_sub(2)));
+            let begins = at == range.start
+                || head
+                || ["{", "}", ";", ")", "else"].contains(&before)
+                || self.source.tokens[at - 1].kind == Kind::Directive;
+            if !begins {
+                continue;
+            }
+            let mut end = at;
+            while end < range.end && ![";", ":", ")", "}"].contains(&self.text(end)) {
+                if ["(", "[", "{"].contains(&self.text(end)) {
+                    end = self.source.closing(end);
+                }
+                end += 1;
+            }
+            if let Some(declaration) = self.declaration(at..end + 1) {
+                found.extend(declaration.variables.iter().map(|v| v.name));
+            }
+        }
+        found
     }
 
     /// Whether there are jumps among some tokens.
@@ -241,7 +344,7 @@ impl Splitter<'_> {
 
     /// Whether it is known that only some threads take a jump of a statement, and then have to be where others are.
     pub(super) fn parts_threads(&self, range: Range<usize>, seen: &[Seen]) -> bool {
-        let meets = |jump: &Jump| range.contains(&jump.at) && jump.code & MEETS != 0;
+        let meets = |jump: &Jump| range.contains(&jump.at) && jump.code & MEETS != 0 && jump.ahead;
         let differs = |at: usize| {
             let text = self.text(at);
             let of_thread = match seen.iter().rev().find(|s| s.name() == text) {

@@ -4,6 +4,7 @@
 //! `prelude.h`, which has what HIP C++ brings.
 
 mod compiler;
+mod inline;
 mod masks;
 mod regions;
 mod rewrite;
@@ -14,7 +15,8 @@ mod tests;
 use crate::backend::cache::{self, Key};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 use compiler::{compiler, Compiler, Folder, Run};
-use rewrite::{quoted, rewrite, Way};
+use inline::{inline, INLINE};
+use rewrite::{quoted, rewrite, Unit, Way};
 use scan::Source;
 use std::ffi::OsString;
 use std::path::Path;
@@ -143,7 +145,7 @@ pub(super) fn make(source: &str, options: &CompileOptions) -> Result<Made> {
     if let Some(made) = before.filter(Made::is_fresh) {
         return Ok(made);
     }
-    let (made, _) = build(&[Way::Regions, Way::Fast, Way::Plain], source, options)?;
+    let (made, _) = build(&Way::ALL, source, options)?;
     cache::write(&key, &made.pack());
     Ok(made)
 }
@@ -193,7 +195,13 @@ fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, 
     };
     let mut tried = None;
     for &way in ways {
-        let unit = rewrite(text, &source, way, &options.name_expressions)?;
+        let unit = match way {
+            Way::Inlined => match inlined(text, &options.name_expressions) {
+                Some(unit) => unit,
+                None => continue,
+            },
+            _ => rewrite(text, &source, way, &options.name_expressions)?,
+        };
         if way == Way::Regions && !unit.regions && ways.len() > 1 {
             continue;
         }
@@ -211,6 +219,14 @@ fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, 
         || Error::new(Status::Internal, "nothing was compiled"),
         |run| job.failed(&run),
     ))
+}
+
+/// The module's C++ with functions with barriers written out, if there are any and all their kernels are cut into regions.
+fn inlined(text: &str, expressions: &[String]) -> Option<Unit> {
+    let text = inline(text)?;
+    let source = Source::new(&text)?;
+    let unit = rewrite(&text, &source, Way::Regions, expressions).ok()?;
+    (unit.regions && !unit.text.contains(INLINE)).then_some(unit)
 }
 
 /// One compilation.

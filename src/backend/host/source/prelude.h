@@ -349,6 +349,14 @@ template <class T> struct value_<const T> { typedef T type; };
 template <class T> struct value_<T &> : value_<T> {};
 template <class T> using value = typename value_<T>::type;
 template <class T> T decayed(T);
+/* Sizes that are known only if an argument is what a parameter is, with no conversion between: of a reference, and of a
+   pointer for which an array is given. */
+template <class T, class U> struct bound;
+template <class T> struct bound<T, T &> {};
+template <class T> struct bound<const T, T &> {};
+template <class P, class U> struct decays;
+template <class T, size_t N> struct decays<T *, T (&)[N]> {};
+template <class T, size_t N> struct decays<const T *, T (&)[N]> {};
 template <class T> TASKGPU_INLINE void assign(T &to, const T &from) { to = from; }
 template <class T, size_t N> TASKGPU_INLINE void assign(T (&to)[N], const T (&from)[N]) {
     for (size_t i = 0; i < N; i++) assign(to[i], from[i]);

@@ -7,7 +7,8 @@
 //! This reads statements, and no expressions. Where it is not sure ([`split`] answers `None`), the threads of a block
 //! become coroutines instead; so they do where what it makes does not compile.
 
-use super::masks::{Jump, Place};
+use super::inline::INLINE;
+use super::masks::{Inside, Jump, Place};
 use super::rewrite::{Edits, BARRIERS, INDICES};
 use super::scan::{Function, Kind, Source};
 use std::collections::HashSet;
@@ -43,22 +44,29 @@ pub(super) enum Statement {
         late: bool,
         place: Place,
     },
+    /// A function's body, written where it is called: what it returns goes into a variable.
+    Call {
+        range: Range<usize>,
+        value: Range<usize>,
+        inner: Vec<Statement>,
+        place: Place,
+    },
 }
 
 #[derive(Debug)]
 pub(super) struct Declaration {
     range: Range<usize>,
     specifiers: Range<usize>,
-    variables: Vec<Variable>,
+    pub(super) variables: Vec<Variable>,
 }
 
 #[derive(Debug)]
-struct Variable {
+pub(super) struct Variable {
     /// Where its name stands.
-    name: usize,
-    declarator: Range<usize>,
+    pub(super) name: usize,
+    pub(super) declarator: Range<usize>,
     /// Where its initial value begins, with the `=` or bracket.
-    value: Option<usize>,
+    pub(super) value: Option<usize>,
     reference: bool,
     array: bool,
 }
@@ -171,7 +179,7 @@ pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>)
 /// What a loop over threads does not run through from its top to its end.
 const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield"];
 /// Words of types that need no declaration.
-const TYPES: &[&str] = &[
+pub(super) const TYPES: &[&str] = &[
     "unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool", "auto", "size_t",
 ];
 const QUALIFIERS: &[&str] = &[
@@ -232,7 +240,7 @@ pub(super) fn split(
     }
     let mut statements = splitter.statements(body)?;
     splitter.place(&mut statements, 0, false)?;
-    splitter.jumps = splitter.jumps(&statements, None)?;
+    splitter.jumps = splitter.jumps(&statements, &Inside::default())?;
     // A mask is of use only where threads take ways of their own.
     if !splitter.leaves_early(&statements) {
         if let Some(text) = splitter.whole(function, bounds, &statements) {
@@ -252,7 +260,7 @@ pub(super) fn split(
 pub(super) struct Splitter<'a> {
     pub(super) source: &'a Source<'a>,
     edits: &'a Edits<'a>,
-    body: Range<usize>,
+    pub(super) body: Range<usize>,
     lanes: usize,
     /// Ways out of statements, past barriers.
     pub(super) jumps: Vec<Jump>,
@@ -261,7 +269,7 @@ pub(super) struct Splitter<'a> {
 }
 
 impl<'a> Splitter<'a> {
-    fn new(source: &'a Source<'a>, edits: &'a Edits<'a>, body: Range<usize>) -> Splitter<'a> {
+    pub(super) fn new(source: &'a Source<'a>, edits: &'a Edits<'a>, body: Range<usize>) -> Splitter<'a> {
         Splitter {
             source,
             edits,
@@ -384,13 +392,24 @@ impl Splitter<'_> {
                 let colon = (at..end).find(|&i| self.text(i) == ":")?;
                 Some((Statement::Plain(at..colon + 1), colon + 1))
             }
+            INLINE => {
+                let (value, after) = self.brackets(at + 1)?;
+                let close = self.source.closing(after);
+                let call = Statement::Call {
+                    range: at..close + 1,
+                    value,
+                    inner: self.statements(after + 1..close)?,
+                    place: Place::default(),
+                };
+                Some((call, close + 1))
+            }
             "else" => None,
             _ => self.read_simple(at, end),
         }
     }
 
     /// What is in the brackets that open at `at`, and where it goes on behind them.
-    fn brackets(&self, at: usize) -> Option<(Range<usize>, usize)> {
+    pub(super) fn brackets(&self, at: usize) -> Option<(Range<usize>, usize)> {
         (self.text(at) == "(").then(|| {
             let close = self.source.closing(at);
             (at + 1..close, close + 1)
@@ -474,7 +493,7 @@ impl Splitter<'_> {
     }
 
     /// Cuts tokens at a mark that stands outside of brackets.
-    fn split_at(&self, range: Range<usize>, mark: &str) -> Vec<Range<usize>> {
+    pub(super) fn split_at(&self, range: Range<usize>, mark: &str) -> Vec<Range<usize>> {
         let mut parts = Vec::new();
         let (mut start, mut at) = (range.start, range.start);
         while at < range.end {
@@ -515,7 +534,7 @@ impl Splitter<'_> {
     }
 
     /// Reads a declaration of variables; `None` if it is none.
-    fn declaration(&self, range: Range<usize>) -> Option<Declaration> {
+    pub(super) fn declaration(&self, range: Range<usize>) -> Option<Declaration> {
         let mut at = range.start;
         let mut has_type = false;
         loop {
@@ -596,12 +615,12 @@ impl Splitter<'_> {
             Statement::Declare(declaration) => declaration.range.start,
             Statement::Barrier(at) => *at,
             Statement::If { start, .. } => *start,
-            Statement::Loop { range, .. } => range.start,
+            Statement::Loop { range, .. } | Statement::Call { range, .. } => range.start,
         })
     }
 
     /// The names of the parameters; `None` if one is not understood.
-    fn parameters(&self, function: &Function) -> Option<Vec<String>> {
+    pub(super) fn parameters(&self, function: &Function) -> Option<Vec<String>> {
         let inside = function.params + 1..self.source.closing(function.params);
         if inside.is_empty() || (inside.len() == 1 && self.text(inside.start) == "void") {
             return Some(Vec::new());
@@ -626,7 +645,7 @@ impl Splitter<'_> {
 impl Splitter<'_> {
     /// Whether something may give a variable of this name another value: not counting where it is declared, nor what is in
     /// `except`. `whole`: its members and elements count as well.
-    fn is_changed(&self, name: &str, except: &[Range<usize>], whole: bool) -> bool {
+    pub(super) fn is_changed(&self, name: &str, except: &[Range<usize>], whole: bool) -> bool {
         self.body.clone().any(|at| {
             self.text(at) == name
                 && !except.iter().any(|range| range.contains(&at))
@@ -942,7 +961,7 @@ impl Splitter<'_> {
 
 // ---- writing
 impl Splitter<'_> {
-    fn slice(&self, range: Range<usize>) -> String {
+    pub(super) fn slice(&self, range: Range<usize>) -> String {
         if range.is_empty() {
             return String::new();
         }
@@ -997,7 +1016,7 @@ impl Splitter<'_> {
             Statement::Declare(declaration) => declaration.range.end,
             Statement::Barrier(at) => at + 4,
             Statement::If { then, otherwise, .. } => self.end_of(otherwise.as_deref().unwrap_or(then)),
-            Statement::Loop { range, .. } => range.end,
+            Statement::Loop { range, .. } | Statement::Call { range, .. } => range.end,
         }
     }
 
@@ -1094,6 +1113,14 @@ impl Splitter<'_> {
                     out.push_str(&format!("taskgpu_mask.back({});\n", place.out()));
                 }
                 seen.truncate(known);
+            }
+            Statement::Call {
+                range, inner, place, ..
+            } => {
+                self.scope(inner, range.end - 1, seen, out)?;
+                if self.masked {
+                    out.push_str(&format!("taskgpu_mask.back({});\n", place.out()));
+                }
             }
         }
         Some(())
@@ -1303,6 +1330,8 @@ impl Splitter<'_> {
                 .and_then(|value| self.value_of(value.start + 1..value.end, seen));
             if let Some(same) = again {
                 body.push_str(&one);
+                // Outside of the loops over threads it has a type, and a value if it is the same for all.
+                out.push_str(&one);
                 seen.push(Seen::Again(name, one, same));
                 continue;
             }

@@ -22,12 +22,19 @@ const ARGUMENTS: &str = "threadIdx, blockIdx, blockDim, gridDim";
 /// How a module is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
+    /// As [`Way::Regions`], with functions with barriers written out in the kernels that call them.
+    Inlined,
     /// Indices are parameters, and kernels with barriers are cut into loops between them.
     Regions,
     /// Indices are parameters.
     Fast,
     /// Indices are thread-local variables.
     Plain,
+}
+
+impl Way {
+    /// The fastest first.
+    pub(super) const ALL: [Way; 4] = [Way::Inlined, Way::Regions, Way::Fast, Way::Plain];
 }
 
 /// Pieces of text to be replaced.
@@ -37,7 +44,14 @@ pub(super) struct Edits<'a> {
     list: Vec<(Range<usize>, String)>,
 }
 
-impl Edits<'_> {
+impl<'a> Edits<'a> {
+    pub(super) fn new(text: &'a str) -> Edits<'a> {
+        Edits {
+            text,
+            list: Vec::new(),
+        }
+    }
+
     /// Puts `new` in the place of a piece, and keeps the lines of what was there.
     pub(super) fn replace(&mut self, span: Range<usize>, new: impl Into<String>) {
         let mut new = new.into();
@@ -80,13 +94,10 @@ pub(super) struct Unit {
 pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[String]) -> Result<Unit> {
     let barriers = Reach::of(source, BARRIERS);
     let indices = match way {
-        Way::Regions | Way::Fast => Reach::of(source, INDICES).names,
+        Way::Inlined | Way::Regions | Way::Fast => Reach::of(source, INDICES).names,
         Way::Plain => HashSet::new(),
     };
-    let mut edits = Edits {
-        text,
-        list: Vec::new(),
-    };
+    let mut edits = Edits::new(text);
     for at in 0..source.tokens.len() {
         if source.tokens[at].kind == Kind::Word {
             word(source, at, way, &mut edits);
@@ -170,16 +181,16 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
 }
 
 /// What leads to one of some words.
-struct Reach<'a> {
+pub(super) struct Reach<'a> {
     /// Functions that mention one, or another such function. Kernels are not among them.
-    names: HashSet<&'a str>,
+    pub(super) names: HashSet<&'a str>,
     /// A word stands where no function of a namespace is: in a class, for example.
     elsewhere: bool,
     words: &'static [&'static str],
 }
 
 impl<'a> Reach<'a> {
-    fn of(source: &'a Source<'_>, words: &'static [&'static str]) -> Reach<'a> {
+    pub(super) fn of(source: &'a Source<'_>, words: &'static [&'static str]) -> Reach<'a> {
         let mut reach = Reach {
             names: HashSet::new(),
             elsewhere: false,

@@ -24,10 +24,6 @@ fn options(name: &str, expressions: &[&str]) -> CompileOptions {
     }
 }
 
-fn all_ways() -> [Way; 3] {
-    [Way::Regions, Way::Fast, Way::Plain]
-}
-
 /// Runs `kernel(n, out)` for some blocks on this thread. `out` has a number for each thread, 100 + its index at first.
 fn run(image: &[u8], kernel: &str, grid: u32, block: [u32; 3]) -> Vec<i32> {
     let raw = module::load(image).expect("it loads");
@@ -63,10 +59,10 @@ fn check(what: &str, way: Way, source: &str) {
                   #define OUT out[blockIdx.x * ALL + ME]\n";
     let source = format!("{prefix}{source}");
     let options = options(what, &[]);
-    let (best, took) = build(&all_ways(), &source, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let (best, took) = build(&Way::ALL, &source, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(took, way, "{what}");
     let mut images = vec![best.image];
-    for other in all_ways() {
+    for other in Way::ALL {
         if other != way {
             if let Ok((made, _)) = build(&[other], &source, &options) {
                 images.push(made.image);
@@ -102,7 +98,7 @@ fn the_examples_take_the_fastest_way() {
         ("stencil.hip", &[], Way::Fast),
         ("mandelbrot.hip", &[], Way::Fast),
     ] {
-        let built = build(&all_ways(), &example(name), &options(name, expressions));
+        let built = build(&Way::ALL, &example(name), &options(name, expressions));
         assert_eq!(built.expect("it compiles").1, way, "{name}");
     }
 }
@@ -418,13 +414,123 @@ fn conditions_with_barriers_that_threads_meet_or_not() {
 }
 
 #[test]
-fn kernels_with_barriers_that_stay_threads() {
+fn functions_with_barriers_are_written_out() {
     check(
-        "a barrier inside a function",
-        Way::Fast,
+        "twice, in expressions and declarations",
+        Way::Inlined,
         "__shared__ int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
          extern \"C\" __global__ void k(int n, int *out) { int a = turn(OUT); OUT = turn(a + ME) + n; }",
     );
+    check(
+        "one in another, without a result, and with one that is not used",
+        Way::Inlined,
+        "__device__ void both() { __syncthreads(); }\n\
+         __device__ int first(int *s, int x) { s[ME] = x; both(); int y = s[0]; both(); return y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; first(s, n); if (first(s, OUT) > 3) OUT = first(s, OUT + 1); }",
+    );
+    check(
+        "names that both have",
+        Way::Inlined,
+        "__device__ int mix(int a, int b, int *s) { int x = a - b; s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); a += y; b = a; return a * 3 + b; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = ME, b = OUT, x = 5, y = 6; int z = mix(b, a, s); b = mix(x, z, s); \
+         OUT = a + b * 7 + x + y + z; }",
+    );
+    check(
+        "a name that means another where the kernel stands",
+        Way::Fast,
+        "__shared__ int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { int s = 4; OUT = turn(OUT) + s; }",
+    );
+    check(
+        "several ways out",
+        Way::Inlined,
+        "__device__ int pick(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[0]; __syncthreads(); if (x % 3 == 0) return y;\n\
+         for (int i = 0; i < 5; i++) { if ((x + i) % 7 == 0) return i; } switch (x % 4) { case 0: return 17; default: break; } return -y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int v = pick(OUT, s); __syncthreads(); OUT = pick(v + ME, s) * 1000 + v; }",
+    );
+    check(
+        "leaving before its barrier, all of a block",
+        Way::Inlined,
+        "__device__ int some(int x, int *s, int go) { if (!go) return 3; s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int v = some(OUT, s, blockIdx.x == 1); __syncthreads(); OUT = v + 1; }",
+    );
+    check(
+        "references and arrays",
+        Way::Inlined,
+        "__device__ void add(int &x, const int &y, int (*unused)[3], int s[], int &e) { s[ME] = x; __syncthreads(); x += s[0] + y; __syncthreads(); e += y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = OUT, b[2] = {1, 2}; const int c = ME; add(a, c, 0, s, b[1]); add(a, c, 0, s, b[c & 1]); OUT = a + b[0] + b[1] * 10; }",
+    );
+    check(
+        "references to variables, to elements and to others of the same name",
+        Way::Inlined,
+        "__device__ void add(int &x, const int &y, int *s, int &e) { s[ME] = x; __syncthreads(); x += s[0] + y; __syncthreads(); e += y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int x = 4, y = OUT, b[2] = {1, 2}; const int c = ME; add(y, x, s, b[1]); add(y, c, s, b[c & 1]); add(x, x, s, y); OUT = x + y + b[0] + b[1] * 10; }",
+    );
+    check(
+        "a reference that would be a conversion",
+        Way::Fast,
+        "__device__ double half(const double &x, int *s) { s[ME] = 1; __syncthreads(); return x / 2 + s[0]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = OUT; OUT = half(a, s) * 10; }",
+    );
+    check(
+        "values that are converted",
+        Way::Inlined,
+        "__device__ double half(double x, unsigned char y, int *s) { s[ME] = y; __syncthreads(); return x / 2 + s[0]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = OUT; int r = half(a, a + 200, s) * 10; __syncthreads(); OUT = r; }",
+    );
+    check(
+        "templates, their own types and sizes",
+        Way::Inlined,
+        "template <class T, int N = 2> __device__ T sum(T x, T *s) { T y = x / N; s[ME] = y; __syncthreads(); T all = 0; for (int i = 0; i < ALL; i++) all += s[i]; __syncthreads(); return all + N; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; __shared__ double d[64]; typedef char T; const int N = 3; int v = sum(OUT, s); double w = sum<double, 4>(v + ME, d); OUT = (int)(w * 4) + (T)N; }",
+    );
+    check(
+        "a template in a kernel that is one",
+        Way::Inlined,
+        "template <class T> __device__ T first(T x, T *s) { s[ME] = x; __syncthreads(); T y = s[0]; __syncthreads(); return y; }\n\
+         template <class T> __device__ void body(T *out, int n) { __shared__ T s[64]; T x = OUT; OUT = first(x, s) + n; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { body<int>(out, n); }",
+    );
+    check(
+        "shared memory of a function, which keeps what it has",
+        Way::Inlined,
+        "__device__ int count(int x) { __shared__ int last[64]; static __shared__ int all; int old = last[ME]; __syncthreads(); last[ME] = x; if (ME == 0) all = x; __syncthreads();\n\
+         int y = all; __syncthreads(); return x == 0 ? 0 : old + y * 2; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { count(0); int v = count(OUT); OUT = count(7) + v; }",
+    );
+    check(
+        "a call that has to wait for others",
+        Way::Fast,
+        "__device__ int turn(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int i = 0; OUT = n > 1000 ? turn(4, s) : i++ + 4; if (n > 0 && turn(OUT, s) > 100) OUT = i; }",
+    );
+    check(
+        "a call in a branch without brackets, and in loops",
+        Way::Inlined,
+        "__device__ int turn(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int v = 0; if (n < 5) v = turn(1, s); else if (turn(3, s) == 3) v += turn(OUT, s); else v = turn(9, s);\n\
+         for (int i = 0; i < 3; i++) v -= turn(v + i * (int)ME, s); do v++, __syncthreads(); while (0); OUT = v; }",
+    );
+    check(
+        "functions that call themselves",
+        Way::Fast,
+        "__device__ int down(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return x > 0 ? y : 1; }\n\
+         __device__ int deep(int n, int *s) { __syncthreads(); if (n == 0) return down(2, s); return 1 + deep(n - 1, s); }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; OUT = deep(3, s); }",
+    );
+    check(
+        "functions and lambdas as arguments, structures, and loops that are left",
+        Way::Inlined,
+        "struct plus { __device__ int operator()(int a, int b) const { return a + b; } }; struct pair { int a, b; };\n\
+         template <class T, class F> __device__ pair fold(T x, T *s, F f) { s[ME] = x; __syncthreads(); int rounds = 0;\n\
+         for (int h = 32; h > 0; h /= 2) { if (h >= (int)ALL) continue; T v = s[ME]; if (ME + h < ALL) v = f(v, s[ME + h]); __syncthreads(); s[ME] = v; __syncthreads(); rounds++; }\n\
+         T all = s[0]; __syncthreads(); return {all, rounds}; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; pair p = fold(OUT, s, plus()); OUT = p.a * 10 + p.b; }",
+    );
+}
+
+#[test]
+fn kernels_with_barriers_that_stay_threads() {
     check(
         "a barrier inside a class",
         Way::Plain,
