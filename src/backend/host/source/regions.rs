@@ -177,7 +177,7 @@ pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>)
 }
 
 /// What a loop over threads does not run through from its top to its end.
-const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield"];
+const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield", "asm", "__asm__"];
 /// Words of types that need no declaration.
 pub(super) const TYPES: &[&str] = &[
     "unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool", "auto", "size_t",
@@ -499,6 +499,13 @@ impl Splitter<'_> {
         while at < range.end {
             match self.text(at) {
                 "(" | "[" | "{" => at = self.source.closing(at),
+                // A template's arguments, if a call or a scope follows.
+                "<" if at > range.start && self.source.is_word(at - 1) => {
+                    let after = self.source.after_angle(at, range.end);
+                    if let Some(after) = after.filter(|&after| ["(", "::", "{"].contains(&self.text(after))) {
+                        at = after - 1;
+                    }
+                }
                 text if text == mark => {
                     parts.push(start..at);
                     start = at + 1;
@@ -655,15 +662,23 @@ impl Splitter<'_> {
 
     fn changes(&self, at: usize, whole: bool) -> bool {
         let text = |i: usize| self.text(i);
-        let before = |n: usize| at.checked_sub(n).map_or("", |i| self.text(i));
-        let member = [".", "->", "::"].contains(&before(1));
-        if member {
+        if [".", "->", "::"].contains(&self.before(at, 1)) {
             return false;
         }
         if whole && [".", "["].contains(&text(at + 1)) {
             return true;
         }
-        let (one, two, three) = (text(at + 1), text(at + 2), text(at + 3));
+        // Brackets around the name alone mean nothing.
+        let (mut first, mut last) = (at, at);
+        while self.before(first, 1) == "("
+            && text(last + 1) == ")"
+            && !self.ends_operand(first.saturating_sub(2))
+            && self.before(first, 2) != ">"
+        {
+            (first, last) = (first - 1, last + 1);
+        }
+        let before = |n: usize| self.before(first, n);
+        let (one, two, three) = (text(last + 1), text(last + 2), text(last + 3));
         let assigned = match one {
             "=" => two != "=",
             "+" | "-" => two == "=" || two == one,
@@ -672,27 +687,40 @@ impl Splitter<'_> {
             _ => false,
         };
         let stepped = (before(1) == "+" && before(2) == "+") || (before(1) == "-" && before(2) == "-");
-        let operand = |i: usize| {
-            i.checked_sub(1).is_some_and(|i| {
-                matches!(self.source.tokens[i].kind, Kind::Word | Kind::Literal) && text(i) != "return"
-                    || [")", "]"].contains(&text(i))
-            })
-        };
-        let address = before(1) == "&" && before(2) != "&" && !operand(at - 1);
-        let bound = before(1) == "=" && before(3) == "&";
-        assigned || stepped || address || bound || self.may_be_bound(at)
+        let address = before(1) == "&" && before(2) != "&" && !self.ends_operand(first - 2);
+        // A reference: `T &r = x`, `T &r(x)`, `auto &[a, b] = x`, `for (T &r : x)`.
+        let bound =
+            before(3) == "&" && self.source.is_word(first - 2) && ["=", "(", "{"].contains(&before(1));
+        let taken_apart = whole && (before(1) == ":" || (before(1) == "=" && before(2) == "]"));
+        assigned || stepped || address || bound || taken_apart || self.may_be_bound(first, last)
     }
 
-    /// Whether the name stands alone as an argument of a function that may take a reference.
-    fn may_be_bound(&self, at: usize) -> bool {
-        let alone = ["(", ","].contains(&self.text(at - 1)) && [")", ","].contains(&self.text(at + 1));
+    fn before(&self, at: usize, n: usize) -> &str {
+        at.checked_sub(n).map_or("", |i| self.text(i))
+    }
+
+    /// Whether a token ends something that can stand before an operator or a bracket: a value, or a function's name.
+    fn ends_operand(&self, at: usize) -> bool {
+        matches!(self.source.tokens[at].kind, Kind::Word | Kind::Literal)
+            && !["return", "case", "else", "do"].contains(&self.text(at))
+            || [")", "]"].contains(&self.text(at))
+    }
+
+    /// Whether a name, with the brackets around it, stands alone as an argument of something that may take a reference.
+    fn may_be_bound(&self, first: usize, last: usize) -> bool {
+        let alone =
+            ["(", ",", "{"].contains(&self.text(first - 1)) && [")", ",", "}"].contains(&self.text(last + 1));
         if !alone {
             return false;
         }
-        let opens = |i: &usize| self.text(*i) == "(" && self.source.closing(*i) > at;
-        let Some(open) = (self.body.start..at).rev().find(opens) else {
+        let opens = |i: &usize| ["(", "{"].contains(&self.text(*i)) && self.source.closing(*i) > last;
+        let Some(open) = (self.body.start..first).rev().find(opens) else {
             return false;
         };
+        // Members of what is made so may be references.
+        if self.text(open) == "{" {
+            return true;
+        }
         let mut callee = open - 1;
         if self.text(callee) == ">" {
             match (self.body.start..callee).rev().find(|&i| self.text(i) == "<") {
@@ -700,23 +728,39 @@ impl Splitter<'_> {
                 _ => return true,
             }
         }
-        if !self.source.is_word(callee)
-            || ["if", "while", "for", "switch", "return", "sizeof"].contains(&self.text(callee))
-        {
+        let name = self.text(callee);
+        if !self.source.is_word(callee) {
+            // The result of a function may be one.
+            return [")", "]", "}", ">"].contains(&name);
+        }
+        let plain = [
+            "if",
+            "while",
+            "for",
+            "switch",
+            "return",
+            "sizeof",
+            "decltype",
+            "static_cast",
+        ];
+        if plain.contains(&name) || TYPES.contains(&name) {
             return false;
         }
-        let name = self.text(callee);
         if [".", "->"].contains(&self.text(callee - 1)) || ["swap", "exchange", "tie", "ref"].contains(&name)
         {
             return true;
         }
-        // A function of the C library takes values; one of the source says what it takes.
-        let declared = |i: usize| self.text(i) == name && self.text(i + 1) == "=";
-        self.source
-            .functions
-            .iter()
-            .any(|f| f.name == name && (f.params..self.source.closing(f.params)).any(|i| self.text(i) == "&"))
-            || self.body.clone().any(declared)
+        // A function of the source says what it takes.
+        let mut functions = self.source.functions.iter().filter(|f| f.name == name).peekable();
+        if functions.peek().is_some() {
+            return functions.any(|f| (f.params..self.source.closing(f.params)).any(|i| self.text(i) == "&"));
+        }
+        // One of the C library takes values: the source does nothing with it but call it.
+        let elsewhere = |i: usize| {
+            let declared = i > 0 && self.source.is_word(i - 1) && !NO_TYPES.contains(&self.text(i - 1));
+            self.text(i) == name && (declared || self.text(i + 1) != "(")
+        };
+        (0..self.source.tokens.len()).any(elsewhere)
     }
 
     /// Whether an expression depends on nothing but what is named in it, and all threads agree on: `Some(true)`; or each
@@ -745,6 +789,19 @@ impl Splitter<'_> {
                     _ => {}
                 },
                 Kind::Word => {
+                    // What a function gives may come from anywhere.
+                    let called = match next {
+                        "(" => true,
+                        "<" => self
+                            .source
+                            .after_angle(at + 1, range.end)
+                            .is_some_and(|after| self.text(after) == "("),
+                        _ => false,
+                    };
+                    let harmless = ["min", "max", "static_cast"].contains(&text) || TYPES.contains(&text);
+                    if called && !harmless {
+                        return None;
+                    }
                     if at > range.start && [".", "::"].contains(&self.text(at - 1)) {
                         continue;
                     }
@@ -752,7 +809,7 @@ impl Splitter<'_> {
                         same = false;
                         continue;
                     }
-                    if INDICES.contains(&text) || ["min", "max"].contains(&text) || TYPES.contains(&text) {
+                    if INDICES.contains(&text) || harmless {
                         continue;
                     }
                     match seen.iter().rev().find(|s| s.name() == text) {
@@ -762,7 +819,7 @@ impl Splitter<'_> {
                         // Not a variable of the kernel: a constant, or a type.
                         None => {
                             let variable = self.source.variables.iter().any(|v| v.name == text);
-                            if variable || next == "(" || self.is_declared(text) {
+                            if variable || self.is_declared(text) {
                                 return None;
                             }
                         }
