@@ -15,7 +15,7 @@
 
 use super::regions::{Splitter, TYPES};
 use super::rewrite::{Edits, Reach, BARRIERS};
-use super::scan::{Function, Kind, Source};
+use super::scan::{Class, Function, Kind, Source};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) const INLINE: &str = "taskgpu_inline";
 
 /// The text with such calls written out, or `None` if there are none.
 pub(super) fn inline(text: &str) -> Option<String> {
-    let mut made = None;
+    let mut made: Option<String> = None;
     for which in 0.. {
         let before: &str = made.as_deref().unwrap_or(text);
         let mut after = before.to_owned();
@@ -37,7 +37,7 @@ pub(super) fn inline(text: &str) -> Option<String> {
             let source = Source::new(&after)?;
             let mut kernels = source.functions.iter().filter(|f| f.global && f.body.is_some());
             let Some(kernel) = kernels.nth(which) else {
-                return made;
+                return made.and_then(|text| without_methods(&text));
             };
             let Some(call) = Call::first(&source, kernel) else {
                 break calls > 0;
@@ -58,12 +58,43 @@ pub(super) fn inline(text: &str) -> Option<String> {
     made
 }
 
+/// The text without the bodies of functions of classes that have barriers: the indices of threads are no names in a class.
+/// Where one is called nevertheless, the compiler says no.
+fn without_methods(text: &str) -> Option<String> {
+    let source = Source::new(text)?;
+    let waiting = Reach::of(&source, BARRIERS, true);
+    let mut edits = Edits::new(text);
+    for method in source
+        .methods
+        .iter()
+        .filter(|m| waiting.names.contains(m.name.as_str()))
+    {
+        if let Some(body) = method.body {
+            edits.replace(
+                source.span(body).start..source.span(source.closing(body)).end,
+                "= delete;",
+            );
+        }
+    }
+    Some(edits.slice(0..text.len()))
+}
+
 /// A call of a function with barriers.
 struct Call<'a> {
     source: &'a Source<'a>,
     kernel: &'a Function,
     /// Where the function's name stands.
     at: usize,
+}
+
+/// The object whose function is called.
+struct Object<'a> {
+    /// A variable, or a pointer to it.
+    name: &'a str,
+    pointer: bool,
+    class: &'a Class,
+    /// What the class has.
+    members: HashSet<&'a str>,
 }
 
 /// A parameter of a function.
@@ -174,7 +205,7 @@ const NOT_MOVED: &[&str] = &[
 impl<'a> Call<'a> {
     /// The first in a kernel's body.
     fn first(source: &'a Source<'a>, kernel: &'a Function) -> Option<Call<'a>> {
-        let waiting = Reach::of(source, BARRIERS).names;
+        let waiting = Reach::of(source, BARRIERS, true).names;
         let open = kernel.body?;
         let at = (open..source.closing(open)).find(|&at| waiting.contains(source.text(at)))?;
         Some(Call { source, kernel, at })
@@ -195,18 +226,18 @@ impl<'a> Call<'a> {
         let edits = Edits::new(text);
         let open = self.kernel.body?;
         let around = Splitter::new(source, &edits, open + 1..source.closing(open));
-        let callee = self.callee()?;
+        let (callee, object) = self.callee(&around)?;
         let callee_open = callee.body?;
         let inner = Splitter::new(source, &edits, callee_open + 1..source.closing(callee_open));
 
-        let (whole, explicit, arguments) = self.parts(&around)?;
+        let (whole, explicit, arguments) = self.parts(&around, object.is_some())?;
         let statement = self.statement(&around, open + 1..source.closing(open), &whole)?;
         let parameters = self.parameters(&inner, callee)?;
         let templates = self.templates(&inner, callee)?;
         if arguments.len() > parameters.len() || (templates.is_empty() && !explicit.is_empty()) {
             return None;
         }
-        self.check_names(&around, &inner, callee, &parameters, &templates)?;
+        self.check_names(&around, &inner, callee, &parameters, &templates, object.as_ref())?;
 
         let mut made = Made {
             call: self,
@@ -214,6 +245,7 @@ impl<'a> Call<'a> {
             number,
             callee,
             names: HashMap::new(),
+            access: "->",
             out: String::new(),
         };
         let before_kernel = made.templates(&templates, &explicit, &arguments)?;
@@ -225,6 +257,9 @@ impl<'a> Call<'a> {
             made.out.push_str(&format!("{} {value};\n", kind.join(" ")));
         }
         made.out.push_str("{\n");
+        if let Some(object) = &object {
+            made.members(object);
+        }
         made.parameters(&inner, &parameters, &arguments)?;
         made.body(&inner, &shared, result.is_some().then_some(value.as_str()))?;
         made.out.push_str("}\n");
@@ -273,26 +308,111 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// The one function of that name that has a body.
-    fn callee(&self) -> Option<&'a Function> {
+    /// The one function of that name that has a body, and for one of a class the object.
+    fn callee(&self, around: &Splitter<'_>) -> Option<(&'a Function, Option<Object<'a>>)> {
         let name = self.text(self.at);
-        let mut all = self.source.functions.iter().filter(|f| f.name == name);
-        let callee = all.clone().find(|f| f.body.is_some())?;
+        let all = || {
+            self.source
+                .functions
+                .iter()
+                .chain(&self.source.methods)
+                .filter(|f| f.name == name)
+        };
+        let callee = all().find(|f| f.body.is_some())?;
+        let object = match callee.class {
+            Some(class) => Some(self.object(around, callee, &self.source.classes[class])?),
+            None => None,
+        };
         let space = |f: &Function| f.path.len() - f.name.len();
-        let near = callee.path[..space(callee)] == self.kernel.path[..space(self.kernel)];
+        let of_kernel = &self.kernel.path[..space(self.kernel)];
+        let near = match &object {
+            Some(object) => object.class.path == of_kernel,
+            None => callee.path[..space(callee)] == *of_kernel,
+        };
         // A declaration before it says the same again.
-        let alone = all.all(|f| {
+        let same = |f: &Function| {
             f.path == callee.path
                 && f.params <= callee.params
                 && (f.body.is_none() || f.params == callee.params)
-        });
-        (near && alone && !callee.global && callee.params < self.kernel.params).then_some(callee)
+        };
+        let fits = near && all().all(same) && !callee.global && callee.params < self.kernel.params;
+        fits.then_some((callee, object))
+    }
+
+    /// The object of a call `object.function(...)` or `pointer->function(...)`.
+    fn object(&self, around: &Splitter<'_>, callee: &Function, class: &'a Class) -> Option<Object<'a>> {
+        let source = self.source;
+        let pointer = self.before(self.at) == "->";
+        let name = self.at.checked_sub(2).filter(|&at| source.is_word(at))?;
+        let plain = [".", "->"].contains(&self.before(self.at))
+            && ![".", "->", "::", "&", "*"].contains(&self.before(name))
+            && class.simple
+            && !callee.template;
+        let name = self.text(name);
+        // It is the same object until the function ends.
+        let mut declared = around.declared(around.body.clone());
+        declared.retain(|&at| self.text(at) == name);
+        let declared: Vec<Range<usize>> = declared.into_iter().map(|at| at..at + 1).collect();
+        let kept = declared.len() <= 1 && !around.is_changed(name, &declared, true);
+        if !plain || name == "this" || (pointer && !kept) {
+            return None;
+        }
+        // What is not understood may be a name.
+        let mut members = HashSet::new();
+        let inside = class.open + 1..source.closing(class.open);
+        let mut at = inside.start;
+        while at < inside.end {
+            if ["public", "private", "protected"].contains(&self.text(at)) {
+                at += 2;
+                continue;
+            }
+            let stop = around.split_at(at..inside.end, ";").first()?.end;
+            at = match source.methods.iter().find(|m| m.head.start == at) {
+                Some(method) => {
+                    let kinds = ["friend", "static", "virtual", "operator", "constexpr", "="];
+                    let end = method.body.map_or(stop, |body| source.closing(body));
+                    if method.template || source.mentions(at..method.body.unwrap_or(end), &kinds) {
+                        return None;
+                    }
+                    members.insert(self.text(method.params - 1));
+                    end + 1
+                }
+                None => {
+                    let kinds = [
+                        "static",
+                        "typedef",
+                        "using",
+                        "constexpr",
+                        "friend",
+                        "mutable",
+                        "enum",
+                        "{",
+                    ];
+                    let declaration = around.declaration(at..stop + 1)?;
+                    if stop >= inside.end || source.mentions(at..stop, &kinds) {
+                        return None;
+                    }
+                    members.extend(declaration.variables.iter().map(|v| self.text(v.name)));
+                    stop + 1
+                }
+            };
+        }
+        Some(Object {
+            name,
+            pointer,
+            class,
+            members,
+        })
     }
 
     /// The tokens of the call, the arguments of the template, and those of the function.
-    fn parts(&self, around: &Splitter<'_>) -> Option<(Range<usize>, String, Vec<Range<usize>>)> {
+    fn parts(
+        &self,
+        around: &Splitter<'_>,
+        member: bool,
+    ) -> Option<(Range<usize>, String, Vec<Range<usize>>)> {
         let source = self.source;
-        if [".", "->", "::"].contains(&self.text(self.at - 1)) {
+        if [".", "->", "::"].contains(&self.before(self.at)) != member {
             return None;
         }
         let mut open = self.at + 1;
@@ -310,7 +430,8 @@ impl<'a> Call<'a> {
             true => Vec::new(),
             false => around.split_at(open + 1..close, ","),
         };
-        Some((self.at..close + 1, explicit, arguments))
+        let start = if member { self.at - 2 } else { self.at };
+        Some((start..close + 1, explicit, arguments))
     }
 
     /// The statement with the call, if the call may be evaluated before the rest of it.
@@ -593,6 +714,7 @@ impl<'a> Call<'a> {
         callee: &Function,
         parameters: &[Parameter],
         templates: &[TemplateParameter],
+        object: Option<&Object<'_>>,
     ) -> Option<()> {
         let source = self.source;
         let body = callee.body?;
@@ -600,7 +722,9 @@ impl<'a> Call<'a> {
         let odd = |at: usize| {
             let text = self.text(at);
             let shared = text == "static" && [self.text(at + 1), self.before(at)].contains(&"__shared__");
-            (NOT_MOVED.contains(&text) && !shared) || (text == callee.name && at + 1 != callee.params)
+            let this = text == "this" && object.is_some() && self.text(at + 1) == "->";
+            (NOT_MOVED.contains(&text) && !shared && !this)
+                || (text == callee.name && at + 1 != callee.params)
         };
         if (body..whole.end).any(odd) {
             return None;
@@ -635,13 +759,23 @@ impl<'a> Call<'a> {
         );
         // The function's.
         let own = inner.declared(body + 1..whole.end);
+        if let Some(object) = object {
+            let hidden = |at: &usize| object.members.contains(self.text(*at));
+            if own.iter().any(hidden) || source.mentions(whole.clone(), &[object.name]) {
+                return None;
+            }
+        }
         let mut renamed: Vec<&str> = parameters.iter().map(|p| self.text(p.name)).collect();
         renamed.extend(templates.iter().map(|t| self.text(t.name)));
+        if own.iter().any(|&at| renamed.contains(&self.text(at))) {
+            return None;
+        }
         let mut known: HashSet<&str> = HashSet::new();
         for at in whole.clone() {
             let text = self.text(at);
-            if !source.is_word(at) || [".", "->", "::"].contains(&self.before(at)) || renamed.contains(&text)
-            {
+            let member = [".", "->", "::"].contains(&self.before(at))
+                || object.is_some_and(|object| object.members.contains(text));
+            if !source.is_word(at) || member || renamed.contains(&text) {
                 continue;
             }
             if own.contains(&at) {
@@ -700,6 +834,8 @@ struct Made<'a> {
     callee: &'a Function,
     /// What the function's names become.
     names: HashMap<&'a str, String>,
+    /// What stands between an object and its members.
+    access: &'static str,
     out: String,
 }
 
@@ -727,11 +863,31 @@ impl<'a> Made<'a> {
             if let Some(end) = end {
                 out.push_str(&self.text[end..span.start]);
             }
-            out.push_str(self.word(at));
+            // `this->x` of an object that has a name is `name.x`.
+            match self.call.text(at) {
+                "->" if self.call.before(at) == "this" => out.push_str(self.access),
+                _ => out.push_str(self.word(at)),
+            }
             end = Some(span.end);
         }
         out.push('\n');
         out
+    }
+
+    /// Gives the members of the class the names that they have outside.
+    fn members(&mut self, object: &Object<'a>) {
+        let Object { name, class, .. } = object;
+        let (star, access) = if object.pointer { ("*", "->") } else { ("", ".") };
+        self.out.push_str(&format!(
+            "sizeof(taskgpu::bound<{}{star}, decltype(({name}))>);\n",
+            class.name
+        ));
+        for &member in &object.members {
+            self.names.insert(member, format!("{name}{access}{member}"));
+        }
+        self.access = access;
+        // Nobody asks for the address itself.
+        self.names.insert("this", (*name).to_owned());
     }
 
     /// Gives the parameters of the template their values, and answers what has to be declared before the kernel for that:

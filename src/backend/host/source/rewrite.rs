@@ -92,9 +92,9 @@ pub(super) struct Unit {
 
 /// Makes the module's C++ of user text and what was found in it.
 pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[String]) -> Result<Unit> {
-    let barriers = Reach::of(source, BARRIERS);
+    let barriers = Reach::of(source, BARRIERS, true);
     let indices = match way {
-        Way::Inlined | Way::Regions | Way::Fast => Reach::of(source, INDICES).names,
+        Way::Inlined | Way::Regions | Way::Fast => Reach::of(source, INDICES, false).names,
         Way::Plain => HashSet::new(),
     };
     let mut edits = Edits::new(text);
@@ -190,41 +190,60 @@ pub(super) struct Reach<'a> {
 }
 
 impl<'a> Reach<'a> {
-    pub(super) fn of(source: &'a Source<'_>, words: &'static [&'static str]) -> Reach<'a> {
+    /// `methods`: functions of classes count by their names.
+    pub(super) fn of(source: &'a Source<'_>, words: &'static [&'static str], methods: bool) -> Reach<'a> {
         let mut reach = Reach {
             names: HashSet::new(),
             elsewhere: false,
             words,
         };
+        let methods: &[Function] = if methods { &source.methods } else { &[] };
+        let functions = || source.functions.iter().chain(methods);
         loop {
-            let before = reach.names.len();
-            for function in source.functions.iter().filter(|f| !f.global) {
+            let before = (reach.names.len(), reach.elsewhere);
+            for function in functions().filter(|f| !f.global) {
                 if reach.reaches(source, function) {
-                    reach.names.insert(&function.name);
+                    match function.is_called_by_name(source) {
+                        true => _ = reach.names.insert(&function.name),
+                        false => reach.elsewhere = true,
+                    }
                 }
             }
-            if reach.names.len() == before {
+            if (reach.names.len(), reach.elsewhere) == before {
                 break;
             }
         }
-        let bodies: Vec<Range<usize>> = source.functions.iter().filter_map(|f| f.whole(source)).collect();
-        reach.elsewhere = (0..source.tokens.len())
-            .any(|at| words.contains(&source.text(at)) && !bodies.iter().any(|body| body.contains(&at)));
+        let bodies: Vec<Range<usize>> = functions().filter_map(|f| f.whole(source)).collect();
+        let declared: HashSet<usize> = functions().map(|f| f.params - 1).collect();
+        reach.elsewhere |= (0..source.tokens.len()).any(|at| {
+            reach.is_meant(source.text(at))
+                && !declared.contains(&at)
+                && !bodies.iter().any(|body| body.contains(&at))
+        });
         reach
+    }
+
+    fn is_meant(&self, text: &str) -> bool {
+        self.words.contains(&text) || self.names.contains(text)
     }
 
     fn reaches(&self, source: &Source<'_>, function: &Function) -> bool {
         let Some(mut body) = function.whole(source) else {
             return false;
         };
-        body.any(|at| {
-            let text = source.text(at);
-            self.words.contains(&text) || self.names.contains(text)
-        })
+        body.any(|at| self.is_meant(source.text(at)))
     }
 }
 
 impl Function {
+    /// Whoever calls it has its name: it is no constructor, for example.
+    fn is_called_by_name(&self, source: &Source<'_>) -> bool {
+        let special = |class: usize| {
+            source.classes[class].name == self.name || source.mentions(self.head.clone(), &["operator", "~"])
+        };
+        !self.class.is_some_and(special)
+    }
+
     /// Its parameters and body.
     fn whole(&self, source: &Source<'_>) -> Option<Range<usize>> {
         self.body.map(|body| self.params..source.closing(body))

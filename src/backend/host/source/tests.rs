@@ -548,10 +548,79 @@ fn functions_with_barriers_are_written_out() {
 #[test]
 fn kernels_with_barriers_that_stay_threads() {
     check(
-        "a barrier inside a class",
+        "a barrier where it is not called by name",
         Way::Plain,
-        "struct turner { int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+        "struct turner { int *s; __device__ int operator()(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; turner t = {s}; OUT = t(OUT); }",
+    );
+    check(
+        "a barrier in a class that is a template",
+        Way::Plain,
+        "template <class T> struct turner { T s[64]; __device__ T turn(T x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ turner<int> t; OUT = t.turn(OUT); }",
+    );
+    check(
+        "a barrier in a function that a class calls",
+        Way::Plain,
+        "__device__ void all() { __syncthreads(); } struct turner { int *s; __device__ turner(int *p) : s(p) { s[ME] = 5; all(); } int get() { return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; turner t(s); OUT = t.get(); }",
+    );
+    check(
+        "a barrier in a lambda",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; auto turn = [&](int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }; OUT = turn(OUT);"),
+    );
+    check(
+        "a barrier in a switch, and behind a label",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; switch (n % 2) { case 0: s[ME] = 3; __syncthreads(); break; default: s[ME] = 4; __syncthreads(); } if (n < 0) goto end; OUT = s[ALL - 1 - ME]; end:;"),
+    );
+    check(
+        "branches that differ, each with barriers",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; s[ME] = OUT; if (ME < ALL / 2) { __syncthreads(); OUT = s[ALL - 1 - ME]; } else { s[ME] += 1000; __syncthreads(); OUT = 7; }"),
+    );
+    check(
+        "threads that skip a barrier, with another behind",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; s[ME] = OUT; if (ME < ALL / 2) { __syncthreads(); s[ME] += 5; } __syncthreads(); OUT += 9;"),
+    );
+    check(
+        "a loop that some leave, with a barrier behind",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; s[ME] = 0; for (int i = 0; i < 5; i++) { if (ME == 3) break; s[ME] += i; __syncthreads(); } __syncthreads(); OUT = s[ME];"),
+    );
+}
+
+#[test]
+fn functions_of_classes_with_barriers_are_written_out() {
+    check(
+        "of a shared object",
+        Way::Inlined,
+        "struct turner { int s[64]; int last; __device__ int turn(int x) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
+         __device__ int more(int x) { if (ME == 0) last = x; int y = this->turn(x + 1); __syncthreads(); return y + last + plain(2); } int plain(int s) { return s + this->last; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ turner t; int last = 4; OUT = t.turn(OUT) + last; int v = t.more(OUT); __syncthreads(); OUT += v; }",
+    );
+    check(
+        "of an object of each thread, and through a pointer",
+        Way::Inlined,
+        "class counter { int *s, n; public: void begin(int *p) { s = p; n = 0; } int count(int x) { s[ME] = x; __syncthreads(); n += s[0]; __syncthreads(); return n; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int t[64]; counter c; c.begin(t); c.count(OUT); counter *const p = &c; int v = p->count(ME + 2); OUT = v + p->count(1); }"
+            .replace("class counter {", "struct counter {")
+            .as_str(),
+    );
+    check(
+        "whose class has a name of the kernel's, or of the object",
+        Way::Plain,
+        "struct turner { int s[64]; __device__ int turn(int x) { int t = x; s[ME] = t; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
          extern \"C\" __global__ void k(int n, int *out) { __shared__ turner t; OUT = t.turn(OUT); }",
+    );
+    check(
+        "of the same name in two classes",
+        Way::Plain,
+        "struct one { int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         struct two { int s[64]; __device__ int turn(int x) { s[ME] = -x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ two t; OUT = t.turn(OUT); }",
     );
 }
 
