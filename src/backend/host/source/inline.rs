@@ -207,7 +207,14 @@ impl<'a> Call<'a> {
     fn first(source: &'a Source<'a>, kernel: &'a Function) -> Option<Call<'a>> {
         let waiting = Reach::of(source, BARRIERS, true).names;
         let open = kernel.body?;
-        let at = (open..source.closing(open)).find(|&at| waiting.contains(source.text(at)))?;
+        // A kernel has the name of a class's function for something else, unless it names the object or the class.
+        let means = |at: usize| {
+            let name = source.text(at);
+            waiting.contains(name)
+                && (source.functions.iter().any(|f| f.name == name)
+                    || [".", "->", "::"].contains(&source.text(at - 1)))
+        };
+        let at = (open..source.closing(open)).find(|&at| means(at))?;
         Some(Call { source, kernel, at })
     }
 

@@ -1096,7 +1096,8 @@ impl Splitter<'_> {
                 place,
                 ..
             } => {
-                let apart = !*constant && self.value_of(condition.clone(), seen) != Some(true);
+                let same = self.value_of(condition.clone(), seen) == Some(true);
+                let apart = !*constant && (!same || self.may_trap(condition.clone()));
                 let waits = otherwise.as_ref().is_some_and(|s| s.waits());
                 let (unmet, met) = (place.unmet(waits), place.met());
                 if *constant {
@@ -1195,6 +1196,12 @@ impl Splitter<'_> {
         let Some(Statement::Declare(declaration)) = first else {
             return None;
         };
+        if [&declaration.range, condition, step]
+            .into_iter()
+            .any(|range| self.may_trap(range.clone()))
+        {
+            return None;
+        }
         let known = seen.len();
         for variable in &declaration.variables {
             let name = self.text(variable.name);
@@ -1235,6 +1242,16 @@ impl Splitter<'_> {
         ))
     }
 
+    /// Whether an expression must not be computed where all threads may be off: what it divides by may be zero then.
+    fn may_trap(&self, range: Range<usize>) -> bool {
+        let divides = |at: usize| {
+            let divisor = at + 1 + usize::from(self.text(at + 1) == "=");
+            let fixed = self.source.tokens[divisor].kind == Kind::Literal && self.text(divisor) != "0";
+            ["/", "%"].contains(&self.text(at)) && !fixed
+        };
+        self.masked && range.into_iter().any(divides)
+    }
+
     fn is_changed_in(&self, range: Range<usize>, name: &str, except: &[Range<usize>]) -> bool {
         range.into_iter().any(|at| {
             self.text(at) == name && !except.iter().any(|e| e.contains(&at)) && self.changes(at, false)
@@ -1252,7 +1269,7 @@ impl Splitter<'_> {
         out: &mut String,
     ) -> Option<String> {
         match self.value_of(range.clone(), seen) {
-            Some(true) => {
+            Some(true) if !self.may_trap(range.clone()) => {
                 out.push_str("{\n");
                 for one in seen {
                     if let Seen::Again(_, declaration, true) = one {
@@ -1383,7 +1400,7 @@ impl Splitter<'_> {
             let value = variable.value.map(|value| value..variable.declarator.end);
             let again = value
                 .clone()
-                .filter(|_| !changes && !variable.reference)
+                .filter(|value| !changes && !variable.reference && !self.may_trap(value.clone()))
                 .and_then(|value| self.value_of(value.start + 1..value.end, seen));
             if let Some(same) = again {
                 body.push_str(&one);

@@ -338,6 +338,14 @@ fn threads_that_leave_before_a_barrier() {
         ),
     );
     check(
+        "what only they cannot divide by",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int b = blockIdx.x; s[ME] = 3; if (ME == 0 || b == 0) return; int q = 1000 / ME, r = 100 / b; __syncthreads(); OUT = q + r + s[ME];\
+             __syncthreads(); for (int i = 0; i < 100 / b && i < 9; i++) { OUT += q + i; __syncthreads(); } if (50 % b == 0) { __syncthreads(); OUT += r; }"
+        ),
+    );
+    check(
         "with variables and arrays of their own, and atomics",
         Way::Regions,
         kernel!(
