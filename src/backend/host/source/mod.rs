@@ -6,6 +6,7 @@
 mod compiler;
 mod inline;
 mod masks;
+mod narrow;
 mod regions;
 mod rewrite;
 mod scan;

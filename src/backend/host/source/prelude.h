@@ -228,6 +228,9 @@ template <class F> TASKGPU_INLINE bool for_axes(const dim3 &n, F f) {
     return !outside;
 }
 
+/* Whether something holds for the last thread of a block. */
+template <class F> TASKGPU_INLINE bool for_last(const dim3 &n, F f) { return f(uint3{n.x - 1, n.y - 1, n.z - 1}); }
+
 /* Compilers make vectors of a loop over threads if they know that blockIdx.x * blockDim.x + threadIdx.x does not overflow. */
 static constexpr unsigned narrow = 0x7ffff000u;
 TASKGPU_INLINE bool is_narrow(const indices &in) {

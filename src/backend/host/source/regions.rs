@@ -9,7 +9,8 @@
 
 use super::inline::INLINE;
 use super::masks::{Inside, Jump, Place};
-use super::rewrite::{Edits, BARRIERS, INDICES};
+use super::narrow::Narrowed;
+use super::rewrite::{Edits, BARRIERS, INDICES, SHARED};
 use super::scan::{Function, Kind, Source};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -251,6 +252,7 @@ pub(super) fn split(
     let mut splitter = Splitter {
         edits: &edits,
         lanes: 0,
+        depth: 0,
         masked: true,
         ..splitter
     };
@@ -266,6 +268,8 @@ pub(super) struct Splitter<'a> {
     pub(super) jumps: Vec<Jump>,
     /// Threads may be off.
     masked: bool,
+    /// How many scopes are being written.
+    depth: usize,
 }
 
 impl<'a> Splitter<'a> {
@@ -277,6 +281,7 @@ impl<'a> Splitter<'a> {
             lanes: 0,
             jumps: Vec::new(),
             masked: false,
+            depth: 0,
         }
     }
 
@@ -306,7 +311,7 @@ impl<'a> Splitter<'a> {
             if members || self.is_changed(&name, &[], false) {
                 let lanes = self.new_lanes(&name);
                 out.push_str(&format!(
-                    "taskgpu::value<decltype({name})> {lanes}[taskgpu::most];\n\
+                    "taskgpu::value<decltype({name})> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n\
                      for (auto &taskgpu_one : {lanes}) taskgpu_one = {name};\n"
                 ));
                 seen.push(Seen::Lanes(name, lanes));
@@ -1037,6 +1042,7 @@ impl Splitter<'_> {
         out: &mut String,
     ) -> Option<()> {
         out.push_str("{\n");
+        self.depth += 1;
         let known = seen.len();
         let mut at = 0;
         while at < statements.len() {
@@ -1054,6 +1060,7 @@ impl Splitter<'_> {
             at += 1;
         }
         seen.truncate(known);
+        self.depth -= 1;
         out.push_str("}\n");
         Some(())
     }
@@ -1086,7 +1093,17 @@ impl Splitter<'_> {
                     out.push_str("taskgpu_mask.meet();\n");
                 }
             }
-            Statement::Once(range) => out.push_str(&self.slice(range.clone())),
+            Statement::Once(range) => {
+                let text = self.slice(range.clone());
+                // A block's own shared memory can be on the stack: compilers know that nobody else has its address.
+                let local = self.depth == 1 && self.source.mentions(range.clone(), &["__shared__"]);
+                let other = if local {
+                    "__attribute__((aligned(64)))"
+                } else {
+                    SHARED
+                };
+                out.push_str(&text.replacen(SHARED, other, 1));
+            }
             Statement::Block(range, inner) => self.scope(inner, range.end - 1, seen, out)?,
             Statement::If {
                 constant,
@@ -1347,13 +1364,23 @@ impl Splitter<'_> {
         if guard.conditions.is_empty() {
             self.for_lanes(&body, &before, &mut all);
         } else {
+            let narrowed = Narrowed::of(&guard.seen);
+            let fits = match narrowed.check() {
+                Some(check) => format!(
+                    "taskgpu::for_last(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}{check}}}) && ",
+                    bindings(&guard.seen, false)
+                ),
+                None => String::new(),
+            };
             all.push_str(&format!(
-                "if (taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
+                "if ({fits}taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
                  constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
                 if guard.axes { "for_axes" } else { "for_all" },
                 guard.body(self)
             ));
-            self.for_lanes(&body, &before, &mut all);
+            let mut sure = String::new();
+            self.for_lanes(&body, &before, &mut sure);
+            all.push_str(&narrowed.apply(sure));
             all.push_str("} else {\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
             self.for_lanes(&body, &before, &mut all);
             all.push_str("}\n");
@@ -1422,12 +1449,12 @@ impl Splitter<'_> {
                     return None;
                 }
                 out.push_str(&format!(
-                    "taskgpu::value<decltype(taskgpu::decayed({}))> {lanes}[taskgpu::most];\n",
+                    "taskgpu::value<decltype(taskgpu::decayed({}))> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
                     span(value.start + 1..value.end)
                 ));
             } else {
                 out.push_str(&format!(
-                    "typedef {specifiers}{}{lanes}_type{};\ntaskgpu::value<{lanes}_type> {lanes}[taskgpu::most];\n",
+                    "typedef {specifiers}{}{lanes}_type{};\ntaskgpu::value<{lanes}_type> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
                     span(variable.declarator.start..variable.name),
                     span(variable.name + 1..declarator_end)
                 ));

@@ -741,6 +741,15 @@ fn kernels_with_guards_give_the_same_in_every_way() {
         check(what, Way::Regions, &source(&waits));
     }
     check(
+        "numbers that wrap around",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int a = n * 0 + 2147483600, b = a + threadIdx.x, c = b + 7 * blockIdx.x; s[ME] = b; __syncthreads(); int d = a + threadIdx.x * 2;\
+             OUT = d < n ? 1 : 2; if (b < n) OUT += 4; if (c < n || d > 1) OUT += 8; int e = n + threadIdx.x; if (e < 2 * n) OUT += e;\
+             for (int f = -2; f < 1; f++) { int g = f + threadIdx.x; __syncthreads(); if (g < n) OUT += g; __syncthreads(); }"
+        ),
+    );
+    check(
         "wide numbers",
         Way::Fast,
         "extern \"C\" __global__ void k(int n, int *out) { unsigned long long i = (unsigned long long)blockIdx.x * ALL + ME;\
