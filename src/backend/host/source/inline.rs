@@ -636,16 +636,15 @@ impl<'a> Call<'a> {
             let reference = name > part.start && self.text(name - 1) == "&";
             let kind = part.start..if reference { name - 1 } else { name };
             let odd = self.source.mentions(kind.clone(), &["(", ".", "&", "auto"])
-                || TYPES.contains(&self.text(name));
-            (!kind.is_empty() && !odd && self.source.is_word(name) && !(reference && array)).then_some(
-                Parameter {
-                    name,
-                    kind,
-                    reference,
-                    array,
-                    default: equals.map(|at| at + 1..part.end),
-                },
-            )
+                || TYPES.contains(&self.text(name))
+                || (reference && array);
+            (!kind.is_empty() && !odd && self.source.is_word(name)).then_some(Parameter {
+                name,
+                kind,
+                reference,
+                array,
+                default: equals.map(|at| at + 1..part.end),
+            })
         };
         inner.split_at(inside, ",").into_iter().map(read).collect()
     }
