@@ -167,6 +167,26 @@ const KEYWORDS: &[&str] = &[
     "operator",
     "template",
 ];
+/// Words behind which no name is declared.
+const NO_DECLARATION: &[&str] = &[
+    "return",
+    "else",
+    "case",
+    "do",
+    "new",
+    "delete",
+    "const",
+    "volatile",
+    "register",
+    "typename",
+    "extern",
+    "static",
+    "inline",
+    "constexpr",
+    "thread_local",
+    "typedef",
+    "__shared__",
+];
 /// Words before the type of what a function returns.
 const NO_RESULT: &[&str] = &[
     "__device__",
@@ -748,8 +768,7 @@ impl<'a> Call<'a> {
         let mut taken: HashSet<&str> = HashSet::new();
         for at in first + 1..source.closing(open) {
             let before = at - 1;
-            let typed = source.is_word(before)
-                && !["return", "else", "case", "do", "new", "delete"].contains(&self.text(before));
+            let typed = source.is_word(before) && !NO_DECLARATION.contains(&self.text(before));
             if source.is_word(at) && typed {
                 taken.insert(self.text(at));
             }
@@ -1037,9 +1056,9 @@ impl<'a> Made<'a> {
                 .get(i)
                 .filter(|range| range.len() == 1 && call.source.is_word(range.start));
             // A name that the body does not have for something else.
-            let argument = alone
-                .map(|range| call.text(range.start))
-                .filter(|argument| !shaped && !call.source.mentions(inner.body.clone(), &[argument]));
+            let argument = alone.map(|range| call.text(range.start)).filter(|argument| {
+                !shaped && (*argument == name || !call.source.mentions(inner.body.clone(), &[argument]))
+            });
             let star = if parameter.array { "*" } else { "" };
             let pointer = parameter.array || call.text(parameter.kind.end - 1) == "*";
             let new = self.unique(name);

@@ -334,16 +334,17 @@ struct mask {
         look();
     }
     /* At a barrier. */
-    void meet() {
-        if (some && !all) wait();
+    void meet(const char *kernel) {
+        if (some && !all) wait(kernel);
     }
-    __attribute__((cold, noinline)) void wait() {
+    __attribute__((cold, noinline)) void wait(const char *kernel) {
         for (unsigned i = 0; i < lanes; i++) {
-            if (off[i] & 0x80) {
-                fputs("taskgpu: a barrier is in the way of some threads of a block and not of others: the condition of an if or a "
-                      "loop with __syncthreads() inside differs between them\n", stderr);
-                abort();
-            }
+            if (!(off[i] & 0x80)) continue;
+            fprintf(stderr,
+                    "taskgpu: kernel %s: a barrier is in the way of some threads of a block and not of others: the condition of "
+                    "an if or a loop with __syncthreads() inside differs between them\n",
+                    kernel);
+            abort();
         }
     }
 };
@@ -360,6 +361,8 @@ template <class T> struct bound<const T, T &> {};
 template <class P, class U> struct decays;
 template <class T, size_t N> struct decays<T *, T (&)[N]> {};
 template <class T, size_t N> struct decays<const T *, T (&)[N]> {};
+template <class T> struct decays<T *, T *const &> {}; /* what dynamic shared memory is */
+template <class T> struct decays<const T *, T *const &> {};
 template <class T> TASKGPU_INLINE void assign(T &to, const T &from) { to = from; }
 template <class T, size_t N> TASKGPU_INLINE void assign(T (&to)[N], const T (&from)[N]) {
     for (size_t i = 0; i < N; i++) assign(to[i], from[i]);

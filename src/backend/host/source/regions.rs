@@ -10,7 +10,7 @@
 use super::inline::INLINE;
 use super::masks::{Inside, Jump, Place};
 use super::narrow::Narrowed;
-use super::rewrite::{Edits, BARRIERS, INDICES, SHARED};
+use super::rewrite::{quoted, Edits, BARRIERS, INDICES, SHARED};
 use super::scan::{Function, Kind, Source};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -300,7 +300,10 @@ impl<'a> Splitter<'a> {
              blockIdx = taskgpu_in.blockIdx; const dim3 blockDim = taskgpu_in.blockDim, gridDim = taskgpu_in.gridDim;\n"
         ));
         if self.masked {
-            out.push_str("taskgpu::mask taskgpu_mask(blockDim);\n");
+            out.push_str(&format!(
+                "taskgpu::mask taskgpu_mask(blockDim); const char *const taskgpu_kernel = {};\n",
+                quoted(&function.name)
+            ));
         }
         let mut seen = Vec::new();
         for name in parameters {
@@ -1090,7 +1093,7 @@ impl Splitter<'_> {
             Statement::Plain(_) | Statement::Declare(_) => return None,
             Statement::Barrier(_) => {
                 if self.masked {
-                    out.push_str("taskgpu_mask.meet();\n");
+                    out.push_str("taskgpu_mask.meet(taskgpu_kernel);\n");
                 }
             }
             Statement::Once(range) => {

@@ -632,6 +632,37 @@ fn functions_of_classes_with_barriers_are_written_out() {
     );
 }
 
+/// A condition that is read from memory, and differs between threads that then are at different barriers.
+#[test]
+fn barriers_that_are_not_for_all_end_the_process() {
+    const HERE: &str = "TASKGPU_TEST_DIFFERENT_BARRIERS";
+    let source = "extern \"C\" __global__ void apart(int n, int *out) { out[threadIdx.x] += n; __syncthreads();\
+                  if (out[threadIdx.x] % 2) { __syncthreads(); out[threadIdx.x] = 1; } __syncthreads(); out[threadIdx.x]++; }";
+    let (made, way) = build(&Way::ALL, source, &options("apart", &[])).expect("it compiles");
+    assert_eq!(way, Way::Regions);
+    if std::env::var_os(HERE).is_some() {
+        run(&made.image, "apart", 1, [4, 1, 1]);
+        return;
+    }
+    // Where all threads agree, nothing is wrong.
+    assert_eq!(run(&made.image, "apart", 1, [1, 1, 1]), [2]);
+    let output = std::process::Command::new(std::env::current_exe().expect("the path of this program"))
+        .args([
+            "--exact",
+            "--nocapture",
+            "backend::host::source::tests::barriers_that_are_not_for_all_end_the_process",
+        ])
+        .env(HERE, "1")
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("taskgpu: kernel apart: a barrier is"), "{text}");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&output.status),
+        Some(libc::SIGABRT)
+    );
+}
+
 /// Whether a kernel `k(n, out)` gets copies that run without its conditions, in the first way that takes it.
 fn is_guarded(way: Way, body: &str) -> bool {
     let text = format!("extern \"C\" __global__ void k(int n, int *out) {{{body}}}");
