@@ -1,7 +1,8 @@
 //! Kernel source for host devices: HIP C++ becomes a shared object, with the system's C++ compiler.
 //!
 //! The source is preprocessed, looked through ([`scan`]), turned into C++ ([`rewrite`]) and compiled together with
-//! `prelude.h`, which has what HIP C++ brings.
+//! `prelude.h`, which has what HIP C++ brings. Kernels with barriers become loops between them ([`regions`]), with those of
+//! the functions that they call ([`inline`](mod@inline)), and although some threads leave early ([`masks`]).
 
 mod compiler;
 mod inline;
