@@ -1,6 +1,7 @@
 //! The operating system's part: what the core needs of it and Rust's library does not offer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::{Error, Result, Status};
 
