@@ -51,7 +51,7 @@
 //! - *Answers.* Nearly every call returns a tgpu_status. The set is open: later versions may add
 //!   values, so treat one you do not know as an error. TGPU_NOT_READY and TGPU_ERROR_TIMEOUT are
 //!   answers rather than failures: the work goes on. Every other status than TGPU_OK leaves its
-//!   details with the task, see Errors.
+//!   details with the task, but for destroy and free calls and those that read errors, see Errors.
 //! - *Ownership.* What a create, load, compile, import or malloc call hands out is the caller's, to
 //!   be given back once by the matching destroy or free call. Pointers handed in are read during
 //!   the call only, except for the memory of copies and fills, which must stay valid until that

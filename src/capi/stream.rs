@@ -80,7 +80,8 @@ pub struct tgpu_stream_info {
     pub kind: i32,
     /// 1 while somebody captures it into a graph, else 0.
     pub capturing: i32,
-    /// Unique in the process and never used again. The same for one native stream imported twice.
+    /// Unique in the process and never used again. The same for imports of one native stream that
+    /// exist at a time; not that of a stream of this library whose native stream is imported.
     pub id: u64,
 }
 

@@ -190,6 +190,8 @@ fn run() {
         let left: Vec<Remains> = (0..LEFT.len()).map_while(|_| LEFT.pop()).collect();
         let worked = !left.is_empty();
         pending.extend(batches(left));
+        // A vendor's free may wait for the device: what need not wait for anything goes before it.
+        pending.sort_by_key(|batch| batch.behind != Behind::Nothing);
         // A panic is a bug; it costs what its batch holds, and not all that is left from then on.
         let over = |batch: &mut Batch| catch_unwind(AssertUnwindSafe(|| batch.try_finish())).unwrap_or(true);
         pending.retain_mut(|batch| !over(batch));
