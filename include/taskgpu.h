@@ -54,7 +54,7 @@
  * - Answers. Nearly every call returns a tgpu_status. The set is open: later versions may add
  *   values, so treat one you do not know as an error. TGPU_NOT_READY and TGPU_ERROR_TIMEOUT are
  *   answers rather than failures: the work goes on. Every other status than TGPU_OK leaves its
- *   details with the task, see Errors.
+ *   details with the task, but for destroy and free calls and those that read errors, see Errors.
  * - Ownership. What a create, load, compile, import or malloc call hands out is the caller's, to
  *   be given back once by the matching destroy or free call. Pointers handed in are read during
  *   the call only, except for the memory of copies and fills, which must stay valid until that
@@ -561,7 +561,7 @@ tgpu_status tgpu_device_set(tgpu_device d);
 /**
  * Sets the device on which tasks start that have made no call yet. It is device 0 at first.
  *
- * Process-wide, and the only call that is: tasks that have made a call before keep their device.
+ * Process-wide: tasks that have made a call before keep their device.
  *
  * @param d  the device. It is not opened.
  * @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; the common statuses.
@@ -770,7 +770,10 @@ typedef struct tgpu_stream_info {
   int32_t kind;
   /** 1 while somebody captures it into a graph, else 0. */
   int32_t capturing;
-  /** Unique in the process and never used again. The same for one native stream imported twice. */
+  /**
+   * Unique in the process and never used again. The same for imports of one native stream that
+   * exist at a time; not that of a stream of this library whose native stream is imported.
+   */
   uint64_t id;
 } tgpu_stream_info;
 

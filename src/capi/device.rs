@@ -143,7 +143,7 @@ pub extern "C" fn tgpu_device_set(d: tgpu_device) -> tgpu_status {
 
 /// Sets the device on which tasks start that have made no call yet. It is device 0 at first.
 ///
-/// Process-wide, and the only call that is: tasks that have made a call before keep their device.
+/// Process-wide: tasks that have made a call before keep their device.
 ///
 /// @param d  the device. It is not opened.
 /// @return TGPU_OK; TGPU_ERROR_INVALID_DEVICE if there is no such device; the common statuses.

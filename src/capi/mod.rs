@@ -51,7 +51,7 @@
 //! - *Answers.* Nearly every call returns a tgpu_status. The set is open: later versions may add
 //!   values, so treat one you do not know as an error. TGPU_NOT_READY and TGPU_ERROR_TIMEOUT are
 //!   answers rather than failures: the work goes on. Every other status than TGPU_OK leaves its
-//!   details with the task, see Errors.
+//!   details with the task, but for destroy and free calls and those that read errors, see Errors.
 //! - *Ownership.* What a create, load, compile, import or malloc call hands out is the caller's, to
 //!   be given back once by the matching destroy or free call. Pointers handed in are read during
 //!   the call only, except for the memory of copies and fills, which must stay valid until that
@@ -160,6 +160,13 @@ fn guard_quiet(body: impl FnOnce() -> Result<()>) -> tgpu_status {
         Ok(Err(error)) => error.status().code(),
         Err(payload) => panic_error(payload).status().code(),
     }
+}
+
+/// [`guard_quiet`] for destroy and free, which take locks, and may be all that a thread ever calls.
+#[inline(always)]
+fn guard_ending(body: impl FnOnce() -> Result<()>) -> tgpu_status {
+    let _uncut = crate::core::task::uncut();
+    guard_quiet(body)
 }
 
 #[cold]

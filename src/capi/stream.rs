@@ -22,7 +22,7 @@
 use super::error::{tgpu_status, TGPU_OK};
 use super::handles::{tgpu_event, tgpu_stream};
 use super::structs::{read_or_default, AbiStruct, OutStruct};
-use super::{check_fd, check_flags, guard, guard_answer, guard_quiet, invalid, null, patience, Out};
+use super::{check_fd, check_flags, guard, guard_answer, guard_ending, invalid, null, patience, Out};
 use crate::backend::{NativeHandle, Priority, Result, Status, StreamSpec};
 use crate::capi::device::tgpu_device;
 use crate::core;
@@ -80,7 +80,8 @@ pub struct tgpu_stream_info {
     pub kind: i32,
     /// 1 while somebody captures it into a graph, else 0.
     pub capturing: i32,
-    /// Unique in the process and never used again. The same for one native stream imported twice.
+    /// Unique in the process and never used again. The same for imports of one native stream that
+    /// exist at a time; not that of a stream of this library whose native stream is imported.
     pub id: u64,
 }
 
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn tgpu_stream_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_stream_destroy(s: tgpu_stream) -> tgpu_status {
-    guard_quiet(|| core::stream::destroy(stream(s)))
+    guard_ending(|| core::stream::destroy(stream(s)))
 }
 
 /// Gives the current stream of the task's current device. Costs a few nanoseconds.

@@ -210,6 +210,7 @@ impl Device {
     /// Makes a stream on the device.
     pub(crate) fn create_stream(&'static self, spec: StreamSpec, kind: StreamKind) -> Result<Arc<Stream>> {
         self.open()?;
+        reaper::keep_pace();
         let place = Place::take()?;
         let new = self
             .backend
@@ -312,8 +313,15 @@ impl Device {
         if !self.is_open() {
             return Ok(());
         }
-        for stream in self.streams() {
-            stream.wait(sync::WaitPolicy::Auto, None)?;
+        let streams = self.streams();
+        // The points first: what is queued on one stream while another is waited for does not prolong the wait.
+        let points = streams
+            .iter()
+            .filter(|stream| !stream.is_known_idle())
+            .map(|stream| stream.point())
+            .collect::<Result<Vec<_>>>()?;
+        for mut point in points {
+            point.wait(sync::WaitPolicy::Auto, None)?;
         }
         sync::timed(&self.synchronizes, || {
             self.backend.device_synchronize(self.ordinal)

@@ -187,6 +187,7 @@ pub fn malloc(bytes: u64) -> Result<Addr> {
         return Ok(Addr::from_backend(0));
     }
     device.open()?;
+    reaper::keep_pace();
     let addr = with_reclaim(device, bytes, "device memory", || {
         device.backend.alloc(device.ordinal, bytes)
     })?;
@@ -299,6 +300,7 @@ pub fn host_malloc(bytes: u64) -> Result<Addr> {
         return Ok(Addr::from_backend(0));
     }
     device.open()?;
+    reaper::keep_pace();
     let attempt = || device.backend.host_alloc(device.ordinal, bytes);
     let addr = with_reclaim(device, bytes, "pinned host memory", attempt)?;
     enter(
@@ -368,6 +370,7 @@ pub fn host_unregister(addr: Addr) -> Result<()> {
         return Ok(());
     }
     task::allowed()?;
+    let _uncut = task::uncut();
     let fits = |block: &Block| block.kind == PointerKind::HostRegistered;
     let device = strike(addr, "registered host memory", fits)?.device;
     device
@@ -567,6 +570,7 @@ pub(crate) fn fill_on(stream: &Stream, dst: Addr, pattern: &[u8], count: u64) ->
 /// What is known about a pointer.
 pub fn pointer_info(addr: Addr) -> Result<PointerReport> {
     task::allowed()?;
+    let _uncut = task::uncut();
     if let Some((base, block)) = find(addr) {
         return Ok(PointerReport {
             kind: block.kind,

@@ -96,20 +96,21 @@ impl Words {
         queued
     }
 
-    /// Looks whether everything queued so far has finished, and remembers it if nothing was queued meanwhile.
-    fn look(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    /// Says that somebody is about to look whether everything queued so far has finished. Gives the look's number.
+    fn begin_look(&self) -> u64 {
         let number = SOME + 1 + self.looks.fetch_add(1, Ordering::Relaxed);
         if self.work.load(Ordering::Relaxed) != NONE {
             self.work.store(number, Ordering::SeqCst);
         }
-        let done = look()?;
-        if done {
-            // Fails where something was queued, and where a later look has begun, which sees more.
-            let _ = self
-                .work
-                .compare_exchange(number, NONE, Ordering::Release, Ordering::Relaxed);
-        }
-        Ok(done)
+        number
+    }
+
+    /// Remembers that a look found everything finished, if nothing was queued since it began.
+    fn found_idle(&self, number: u64) {
+        // Fails where something was queued, and where a later look has begun, which sees more.
+        let _ = self
+            .work
+            .compare_exchange(number, NONE, Ordering::Release, Ordering::Relaxed);
     }
 
     /// True where no work is unfinished and the vendor need not be asked, who may put something on the stream to find out.
@@ -179,9 +180,14 @@ impl Stream {
         if self.is_known_idle() {
             return Ok(true);
         }
-        self.place
-            .look(|| backend.stream_idle(ordinal, self.raw))
-            .map_err(|e| self.concern(e))
+        let look = self.place.begin_look();
+        let idle = backend
+            .stream_idle(ordinal, self.raw)
+            .map_err(|e| self.concern(e))?;
+        if idle {
+            self.place.found_idle(look);
+        }
+        Ok(idle)
     }
 
     /// False for a stream that somebody else made and may destroy.
@@ -200,19 +206,23 @@ impl Stream {
 
     /// Waits for everything queued so far; `false` if `patience` was over first.
     pub(crate) fn wait(&self, policy: WaitPolicy, patience: Patience) -> Result<bool> {
-        let Device { backend, ordinal, .. } = *self.device;
         if patience == Some(Duration::ZERO) {
             // There is no time for anything to happen: a question, which puts no event of a wait on the stream.
             return self.idle();
         }
-        let waited = self.place.look(|| {
-            let mut reach = Reach {
-                stream: self,
-                fence: Some(backend.fence(ordinal, self.raw)?),
-            };
-            sync::wait(&mut reach, policy, &self.waits, patience)
-        });
-        waited.map_err(|e| self.concern(e))
+        self.point()?.wait(policy, patience)
+    }
+
+    /// The end of what is queued now, to be waited for.
+    pub(crate) fn point(&self) -> Result<Point<'_>> {
+        let Device { backend, ordinal, .. } = *self.device;
+        let look = self.place.begin_look();
+        let fence = backend.fence(ordinal, self.raw).map_err(|e| self.concern(e))?;
+        let reach = Reach {
+            stream: self,
+            fence: Some(fence),
+        };
+        Ok(Point { reach, look })
     }
 
     /// Lets later work wait for what was recorded.
@@ -319,6 +329,25 @@ impl Drop for Reach<'_> {
         if let Some(fence) = self.fence.take() {
             self.stream.device.backend.fence_drop(fence);
         }
+    }
+}
+
+/// A point in a stream's queue.
+pub(crate) struct Point<'a> {
+    reach: Reach<'a>,
+    look: u64,
+}
+
+impl Point<'_> {
+    /// Waits until it is passed, but no longer than `patience`; false if that ran out.
+    pub(crate) fn wait(&mut self, policy: WaitPolicy, patience: Patience) -> Result<bool> {
+        let stream = self.reach.stream;
+        let passed =
+            sync::wait(&mut self.reach, policy, &stream.waits, patience).map_err(|e| stream.concern(e))?;
+        if passed {
+            stream.place.found_idle(self.look);
+        }
+        Ok(passed)
     }
 }
 
