@@ -230,6 +230,13 @@ template <class F> TASKGPU_INLINE bool for_axes(const dim3 &n, F f) {
 
 /* Whether something holds for the last thread of a block. */
 template <class F> TASKGPU_INLINE bool for_last(const dim3 &n, F f) { return f(uint3{n.x - 1, n.y - 1, n.z - 1}); }
+/* Whether something holds for all threads, and who has to be asked. See regions.rs. */
+enum class ask { corners, axes, all };
+template <ask Whom, class F> TASKGPU_INLINE bool holds(const dim3 &n, F f) {
+    if constexpr (Whom == ask::corners) return for_last(n, f) && f(uint3{0, 0, 0});
+    else if constexpr (Whom == ask::axes) return for_axes(n, f);
+    else return for_all(n, f);
+}
 
 /* Compilers make vectors of a loop over threads if they know that blockIdx.x * blockDim.x + threadIdx.x does not overflow. */
 static constexpr unsigned narrow = 0x7ffff000u;
@@ -254,7 +261,7 @@ template <auto K> struct loop : kernel<K> {
 
 /* The same with a guard: where it holds for all threads of a block, they run without looking at their conditions. Vectors
    with some lanes left out cost several times as much. */
-template <auto K, auto G, bool Axes> struct guarded_loop : kernel<K> {
+template <auto K, auto G, ask Whom> struct guarded_loop : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });
     }
@@ -266,7 +273,7 @@ template <auto K, auto G, bool Axes> struct guarded_loop : kernel<K> {
             const auto guard = [&](uint3 i) __attribute__((always_inline)) {
                 return G(i, in.blockIdx, in.blockDim, in.gridDim, a...);
             };
-            if (Axes ? for_axes(in.blockDim, guard) : for_all(in.blockDim, guard))
+            if (holds<Whom>(in.blockDim, guard))
                 for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({true}, i, in, a...); });
             else
                 for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });

@@ -719,30 +719,48 @@ fn conditions_that_may_change_are_asked_by_each_thread() {
 }
 
 #[test]
-fn conditions_of_one_axis_are_asked_along_it() {
+fn conditions_are_asked_of_few_threads() {
     let asked = |body: &str| {
         let text = format!("extern \"C\" __global__ void k(int n, int *out) {{{body}}}");
         let source = Source::new(&text).expect("its brackets match");
         let unit = rewrite(&text, &source, Way::Fast, &[]).expect("it is understood");
         assert!(unit.text.contains("taskgpu_sure"), "{body}");
-        unit.text.contains("taskgpu_guard_k, true>")
+        ["corners", "axes", "all"].into_iter().find(|who| {
+            unit.text
+                .contains(&format!("taskgpu_guard_k, taskgpu::ask::{who}>"))
+        })
     };
     for body in [
         "int i = threadIdx.x; if (i < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.y; if (i < n && (j > 1 || j < n)) out[i] = j;",
+        "unsigned long i = blockIdx.x * 64 + threadIdx.x; if (i <= n - 1) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n && j > 2) out[i] = j;",
+        "int i = threadIdx.x + 8 * threadIdx.y; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; int at = i + j; if (at < n) out[i] = 1;",
         "int i = threadIdx.x, j = threadIdx.y; if (i >= n || j >= n) return; out[i] = j;",
         "int i = threadIdx.x, j = threadIdx.y; out[j] = i < n ? 1 : 0; if (j < n) out[i] = 1;",
     ] {
-        // With `||` nothing is taken apart where it might bind less.
-        assert_eq!(asked(body), !body.contains("(j > 1"), "{body}");
+        assert_eq!(asked(body), Some("corners"), "{body}");
     }
     for body in [
-        "int i = threadIdx.x + 8 * threadIdx.y; if (i < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.y; int at = i + j; if (at < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.y; if (i < n || j < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.z; if (i >= n && j >= n) return; out[i] = 1;",
+        // It may wrap around, or come back.
+        "int i = threadIdx.x - 3; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x % 5; if (i < n) out[i] = 1;",
+        "short i = threadIdx.x; if (i < n) out[i] = 1;",
+        // Two that grow.
+        "int i = threadIdx.x; if (i * 2 < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i >= n - 1 || (j >= n)) return; out[i] = j;",
     ] {
-        assert!(!asked(body), "{body}");
+        assert_eq!(asked(body), Some("axes"), "{body}");
+    }
+    for body in [
+        "int i = threadIdx.x - 8 * threadIdx.y; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n || j < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < j + n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.z; if (i >= n && j >= n) return; out[i] = 1;",
+        // With `||` nothing is taken apart where it might bind less.
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n && (j > 1 || j < n)) out[i] = j;",
+    ] {
+        assert_eq!(asked(body), Some("all"), "{body}");
     }
 }
 
@@ -756,6 +774,11 @@ fn kernels_with_guards_give_the_same_in_every_way() {
         (
             "two axes",
             "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i < n / (int)ALL * 2 && j * 9 < n) OUT = i;",
+        ),
+        (
+            "bounds below and above, and types",
+            "unsigned i = blockIdx.x * ALL + ME; const size_t j = i + 2 * ME; long l = n * threadIdx.x; if (i >= 3 && j <= n + 2 && l < n * 60) OUT = i + j;\
+             int w = n * 0 + 2147483640 + threadIdx.x; if (w < n) OUT += 7; if (j > 9 && w > 0) return; OUT++;",
         ),
         (
             "leaving along two axes",
