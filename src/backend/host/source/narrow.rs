@@ -99,6 +99,19 @@ impl Narrowed {
                     exact.push_str(&format!("{text}.0"));
                     changed.push_str(text);
                 }
+                // A conversion to a whole number.
+                Kind::Mark if text == "(" && is_type(&source, at + 1) => {
+                    while source.text(at) != ")" {
+                        changed.push_str(source.text(at));
+                        changed.push(' ');
+                        at += 1;
+                    }
+                    changed.push(')');
+                    // No operand stands before it.
+                    if ["*", "+"].contains(&source.text(at + 1)) {
+                        return None;
+                    }
+                }
                 Kind::Mark if ["+", "*", "(", ")"].contains(&text) => {
                     // `++` is a step, and a `*` without an operand before it looks into memory.
                     let after = ["+", "*", "(", "="].contains(&source.text(at - 1));
@@ -157,6 +170,13 @@ impl Narrowed {
     }
 }
 
+/// Whether a type of whole numbers stands before a closing bracket.
+fn is_type(source: &Source<'_>, at: usize) -> bool {
+    let end =
+        (at..source.tokens.len()).find(|&i| !WHOLE.contains(&source.text(i)) || source.text(i) == "auto");
+    end.is_some_and(|end| end > at && source.text(end) == ")")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +201,13 @@ mod tests {
                  n >= 0 && (double)n + (double)blockIdx.x * 16.0 + (double)threadIdx.x  <= 2147483647.0"
             )
         );
+        assert_eq!(
+            narrowed("int const i = (size_t)blockIdx.x * (unsigned long)(n + 2) + threadIdx.x;\n").as_deref(),
+            Some(
+                "int const i = ( size_t ) (int)blockIdx.x * ( unsigned long ) ( n + 2 ) + (int)threadIdx.x ;\n\
+                 n >= 0 &&  (double)blockIdx.x *  ( (double)n + 2.0 ) + (double)threadIdx.x  <= 2147483647.0"
+            )
+        );
         for other in [
             // Of another type, or with another result if it is signed.
             "unsigned i = n + threadIdx.x;\n",
@@ -192,6 +219,9 @@ mod tests {
             "int i = threadIdx.x + 07 + 0x10;\n",
             "int i = (n) + threadIdx.x;\n",
             "int i = n(threadIdx.x);\n",
+            "int i = (int)*n + threadIdx.x;\n",
+            "int i = (short)threadIdx.x;\n",
+            "int i = (char)n * threadIdx.x;\n",
             "int i = n * *threadIdx.x;\n",
             // Of what is not known.
             "int i = v + threadIdx.x;\n",

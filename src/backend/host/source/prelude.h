@@ -186,8 +186,7 @@ template <auto K, int N, class... A> struct kernel<K, void (*)(const indices &, 
     TASKGPU_INLINE void whole(const indices &in, A... a) { K(in, bounds<N>(), a...); }
 };
 
-TASKGPU_INLINE indices enter(const block *b, const runtime *r) {
-    here = r;
+TASKGPU_INLINE indices enter(const block *b) {
     if (b->shared_bytes) shared = b->shared;
     indices in;
     in.blockIdx = uint3{b->index[0], b->index[1], b->index[2]};
@@ -249,8 +248,8 @@ template <auto K> struct loop : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread(i, in, a...); });
     }
-    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
-        const indices in = enter(b, r);
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *) {
+        const indices in = enter(b);
         kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
             if (!is_narrow(in)) return wide(in, a...);
             if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
@@ -265,8 +264,8 @@ template <auto K, auto G, ask Whom> struct guarded_loop : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });
     }
-    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
-        const indices in = enter(b, r);
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *) {
+        const indices in = enter(b);
         kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
             if (!is_narrow(in)) return wide(in, a...);
             if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
@@ -286,8 +285,8 @@ template <auto K> struct regions : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         kernel<K>::whole(in, a...);
     }
-    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
-        const indices in = enter(b, r);
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *) {
+        const indices in = enter(b);
         kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
             if (!is_narrow(in)) return wide(in, a...);
             if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
@@ -392,7 +391,8 @@ template <auto K> struct threads : kernel<K> {
         });
     }
     static void run(const block *b, void *const *args, const runtime *r) {
-        job j = {enter(b, r), args};
+        here = r;
+        job j = {enter(b), args};
         r->run(b->size[0] * b->size[1] * b->size[2], thread, &j);
     }
 };

@@ -812,7 +812,7 @@ impl Splitter<'_> {
                     "*" => {
                         let operand = at > range.start
                             && (matches!(self.source.tokens[at - 1].kind, Kind::Word | Kind::Literal)
-                                || self.text(at - 1) == ")");
+                                || (self.text(at - 1) == ")" && !self.may_convert(range.start, at - 1)));
                         if !operand {
                             return None;
                         }
@@ -861,6 +861,18 @@ impl Splitter<'_> {
             }
         }
         Some(same)
+    }
+
+    /// Whether brackets that close at `close` may have a type inside: what follows `(int)` or `(T *)` is no second operand.
+    fn may_convert(&self, start: usize, close: usize) -> bool {
+        let open = (start..close)
+            .rev()
+            .find(|&i| self.text(i) == "(" && self.source.closing(i) == close);
+        open.is_none_or(|open| {
+            let of_type =
+                |i: usize| self.source.is_word(i) || ["*", "::", "<", ">", ","].contains(&self.text(i));
+            !self.ends_operand(open.saturating_sub(1)) && (open + 1..close).all(of_type)
+        })
     }
 
     /// Whether the body may declare a variable of this name itself: shared memory, for example, has its own contents.

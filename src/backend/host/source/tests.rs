@@ -209,6 +209,13 @@ fn kernels_with_barriers_at_the_top() {
          int x = load<int>(out + i), y = a::load(out + i), z = v.get(i), w = v(i); __syncthreads(); OUT = 1; __syncthreads(); OUT = x + 3 * y + 5 * z + 7 * w; }",
     );
     check(
+        "a value from memory that is converted",
+        Way::Regions,
+        kernel!(
+            "int *const p = out + blockIdx.x * ALL + ME; int a = (int)*p; typedef unsigned u; u b = (u)*p + 1; int c = int(*p), d = (n) * 2; __syncthreads(); *p = 3; __syncthreads(); *p = a + b * 3 + c * 5 + d;"
+        ),
+    );
+    check(
         "a value from memory that changes",
         Way::Regions,
         kernel!("int a = OUT; __syncthreads(); OUT = 5; __syncthreads(); OUT += a;"),
