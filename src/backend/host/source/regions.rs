@@ -202,6 +202,8 @@ pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>)
     (!guard.conditions.is_empty()).then_some((guard, text))
 }
 
+/// The most variables with a place for each thread: they are on the stack of a worker.
+const MOST_LANES: usize = 256;
 /// What a loop over threads does not run through from its top to its end.
 const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield", "asm", "__asm__"];
 /// Words of types that need no declaration.
@@ -349,7 +351,7 @@ impl<'a> Splitter<'a> {
         }
         self.scope(statements, body.end, &mut seen, &mut out)?;
         out.push('}');
-        Some(out)
+        (self.lanes <= MOST_LANES).then_some(out)
     }
 }
 

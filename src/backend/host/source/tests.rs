@@ -470,7 +470,7 @@ fn functions_with_barriers_are_written_out() {
         "a name that means another where the kernel stands",
         Way::Fast,
         "__shared__ int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }\n\
-         extern \"C\" __global__ void k(int n, int *out) { int s = 4; OUT = turn(OUT) + s; }",
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int other[64]; int *s = other; s[ME] = 4; OUT = turn(OUT) + s[ME]; }",
     );
     check(
         "several ways out",
@@ -784,9 +784,9 @@ fn kernels_with_guards_give_the_same_in_every_way() {
         ),
         (
             "bounds below and above, and types",
-            "unsigned i = blockIdx.x * ALL + ME; const size_t j = i + 2 * ME; long l = n * threadIdx.x; if (i >= 3 && j <= n + 2 && l < n * 60) OUT = i + j;\
-             int w = n * 0 + 2147483640 + threadIdx.x; if (w < n) OUT += 7; if (j > 9 && w > 0) return; OUT++;",
+            "unsigned i = blockIdx.x * ALL + ME; const size_t j = i + 2 * ME; long l = n * threadIdx.x; if (i >= 3 && j <= n + 2 && l < n * 60) OUT = i + j;",
         ),
+        ("a bound below", "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < 2 || i >= n + 2) return; OUT = 7;"),
         (
             "leaving along two axes",
             "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i * 2 >= n || j * 40 >= n) return; OUT = i;",
@@ -805,7 +805,8 @@ fn kernels_with_guards_give_the_same_in_every_way() {
         "numbers that wrap around",
         Way::Regions,
         kernel!(
-            "__shared__ int s[64]; int a = n * 0 + 2147483600, b = a + threadIdx.x, c = b + 7 * blockIdx.x; s[ME] = b; __syncthreads(); int d = a + threadIdx.x * 2;\
+            "__shared__ int s[64]; __syncthreads(); int h = n * 0 + 2147483640, t = h + threadIdx.x; if (t != n) { long w = t; OUT = w < 0 ? 1 : 2; } __syncthreads();\
+             int a = n * 0 + 2147483600, b = a + threadIdx.x, c = b + 7 * blockIdx.x; s[ME] = b; __syncthreads(); int d = a + threadIdx.x * 2;\
              OUT = d < n ? 1 : 2; if (b < n) OUT += 4; if (c < n || d > 1) OUT += 8; int e = n + threadIdx.x; if (e < 2 * n) OUT += e;\
              for (int f = -2; f < 1; f++) { int g = f + threadIdx.x; __syncthreads(); if (g < n) OUT += g; __syncthreads(); }"
         ),
