@@ -35,7 +35,8 @@ struct Entry {
     arg_sizes: *const usize,
     arg_count: usize,
     max_threads: u32,
-    reserved: u32,
+    /// 0 in modules from before there was this field, which needed none.
+    static_shared_bytes: u32,
 }
 
 /// A variable of an image. `tgpu_host_variable`.
@@ -61,6 +62,7 @@ struct Image {
 pub(super) struct Function {
     pub(super) kernel: HostKernel,
     pub(super) max_threads: u32,
+    pub(super) static_shared_bytes: u64,
 }
 
 /// A loaded shared object.
@@ -206,6 +208,7 @@ impl Object {
                 let function = Function {
                     kernel: HostKernel::from_caller(code, data, &sizes),
                     max_threads: entry.max_threads,
+                    static_shared_bytes: entry.static_shared_bytes.into(),
                 };
                 functions.insert(name, function);
             }

@@ -4,6 +4,7 @@
 //! `prelude.h`, which has what HIP C++ brings.
 
 mod compiler;
+mod object;
 mod regions;
 mod rewrite;
 mod scan;
@@ -63,7 +64,15 @@ const LANGUAGE: &[&str] = &[
     "-fopenmp-simd",
 ];
 /// Of the run that makes code.
-const CODE: &[&str] = &["-shared", "-fvisibility=hidden", "-w", "-Wl,--as-needed"];
+const CODE: &[&str] = &[
+    "-shared",
+    "-fvisibility=hidden",
+    "-w",
+    "-Wl,--as-needed",
+    // So that it can be seen which variables a kernel uses.
+    "-ffunction-sections",
+    "-Wl,--emit-relocs",
+];
 /// Options that make something else than a module.
 const NOT_FOR_MODULES: &[&str] = &["-c", "-S", "-E", "-o", "-M", "-MM", "-fsyntax-only"];
 
@@ -295,11 +304,22 @@ impl Job<'_> {
         paths.into_iter().map(File::now).collect()
     }
 
-    /// The shared object.
+    /// The shared object, with all that its table has to say.
     fn image(&self) -> Result<Vec<u8>> {
         let made = self.folder.path("module.so");
-        std::fs::read(&made)
-            .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))
+        let refuse = |why: &dyn std::fmt::Display| {
+            Error::new(
+                Status::Backend,
+                format!("{} cannot be read: {why}", made.display()),
+            )
+        };
+        let mut image = std::fs::read(&made).map_err(|e| refuse(&e))?;
+        object::note_shared_bytes(&mut image).ok_or_else(|| {
+            refuse(
+                &"the linker has not kept its symbols and relocations; is there an option that strips them?",
+            )
+        })?;
+        Ok(image)
     }
 
     /// The compiler's own words.
@@ -355,7 +375,11 @@ fn translate(options: &[String]) -> Result<Vec<OsString>> {
             "-default-device",
             "--default-device",
         ];
-        if addressed_to_others.iter().any(|flag| option.starts_with(flag)) {
+        // A module is gone with the process, and it is the symbols that say what a kernel needs.
+        let strips = ["-s", "-Wl,-s", "-Wl,-S", "-Wl,--strip-all", "-Wl,--strip-debug"];
+        if strips.contains(&option.as_str())
+            || addressed_to_others.iter().any(|flag| option.starts_with(flag))
+        {
             continue;
         }
         let renamed = match option.split_once('=') {

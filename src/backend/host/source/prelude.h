@@ -100,7 +100,8 @@ struct entry { /* tgpu_host_entry */
     function *run;
     const size_t *arg_sizes;
     size_t arg_count;
-    unsigned max_threads, reserved;
+    unsigned max_threads;
+    unsigned static_shared_bytes; /* written into the linked module: what the kernel uses in the end */
 };
 struct variable { /* tgpu_host_variable */
     const char *name;
