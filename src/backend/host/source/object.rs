@@ -6,11 +6,11 @@ use std::collections::HashSet;
 
 /// The table of kernels in `prelude.h`, and what one of them has there.
 const ENTRIES: &str = "_ZN7taskgpuL7entriesE";
-const ENTRY_BYTES: u64 = 48;
+const ENTRY_BYTES: u64 = 40;
 const ENTRY_RUN: u64 = 8;
-const ENTRY_SHARED: u64 = 44;
+const ENTRY_SHARED: u64 = 36;
 /// What compilers put beside a variable to know whether it is initialised, and the prelude's own variables.
-const NOT_THE_USERS: [&str; 3] = ["_ZGV", "_ZN7taskgpu", "_ZZN7taskgpu"];
+const NOT_THE_USERS: [&str; 4] = ["_ZGV", "__tls_guard", "_ZN7taskgpu", "_ZZN7taskgpu"];
 /// Kinds of symbols.
 const OBJECT: u64 = 1;
 const FUNCTION: u64 = 2;
