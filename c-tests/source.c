@@ -359,6 +359,86 @@ static void the_macro_for_arguments_passes_them_in_order(void) {
     CHECK_OK(tgpu_module_destroy(m));
 }
 
+/* ---- what a launch is checked against */
+
+static tgpu_module compiled(const char *source, const tgpu_compile_options *options) {
+    tgpu_module m = NULL;
+    CHECK_OK(tgpu_module_compile(source, options, &m));
+    return m;
+}
+
+static uint64_t static_shared(tgpu_kernel k) {
+    tgpu_kernel_info info = TGPU_KERNEL_INFO_INIT;
+    CHECK_OK(tgpu_kernel_info_get(k, device_now(), &info));
+    return info.static_shared_bytes;
+}
+
+static const char REVERSE[] =
+    "extern \"C\" __global__ void none(int *x) { *x = 1; }\n"
+    "extern \"C\" __global__ void reverse(int *x) {\n"
+    "    __shared__ int s[64];\n"
+    "    __shared__ double scale[2];\n"
+    "    extern __shared__ int more[];\n"
+    "    if (threadIdx.x < 2) scale[threadIdx.x] = threadIdx.x + 2;\n"
+    "    s[threadIdx.x] = more[threadIdx.x] = x[threadIdx.x];\n"
+    "    __syncthreads();\n"
+    "    x[threadIdx.x] = s[63 - threadIdx.x] * (int)scale[1] + more[threadIdx.x] * (int)scale[0];\n"
+    "}\n";
+
+static void static_shared_memory_counts_at_a_launch(void) {
+    enum { STATIC = 64 * 4 + 2 * 8 };
+    int seen[64];
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    tgpu_launch_config c = shape(1, 1, 1, 64, 1, 1);
+    tgpu_module m = compiled(REVERSE, NULL);
+    tgpu_kernel none = kernel_in(m, "none"), k = kernel_in(m, "reverse");
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    CHECK_EQ(static_shared(none), 0);
+    CHECK_EQ(static_shared(k), STATIC);
+    for (int i = 0; i < 64; i++) seen[i] = i;
+    void *x = on_device(seen, sizeof seen);
+    const uint64_t most = device.max_shared_per_block;
+    const uint64_t over[] = {most - STATIC + 1, most, most + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof over / sizeof *over; i++) {
+        c.shared_bytes = over[i];
+        struct state before = state_now();
+        CHECK_REFUSED(tgpu_launch(k, &c, TGPU_ARGS(&x)), TGPU_ERROR_INVALID_ARGUMENT, "reverse", "shared memory", TEXT(over[i]),
+            over[i] > most ? TEXT(most) : TEXT(STATIC));
+        CHECK_STATE(before);
+    }
+    c.shared_bytes = most - STATIC;
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x)));
+    to_host(seen, x, sizeof seen);
+    for (int i = 0; i < 64; i++) CHECK_EQ(seen[i], (63 - i) * 3 + i * 2);
+    c.shared_bytes = most;
+    CHECK_OK(tgpu_launch(none, &c, TGPU_ARGS(&x)));
+    CHECK_OK(tgpu_synchronize());
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(none));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
+/* GPUs' compilers refuse such a kernel; on host devices it is only found too big when it is asked about. */
+static void more_static_shared_memory_than_there_is_fits_no_launch(void) {
+    static const char source[] = "extern \"C\" __global__ void big(int *x) { __shared__ int s[100000]; s[*x] = 1; *x = s[x[1]]; }\n";
+    uint32_t grid = 77, block = 77;
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    if (strcmp(device.backend, "host") != 0) return;
+    tgpu_module m = compiled(source, NULL);
+    tgpu_kernel k = kernel_in(m, "big");
+    void *x = on_device(NULL, 8);
+    CHECK_EQ(static_shared(k), 400000);
+    CHECK_REFUSED(tgpu_launch(k, &c, TGPU_ARGS(&x)), TGPU_ERROR_INVALID_ARGUMENT, "big", "400000", TEXT(device.max_shared_per_block));
+    CHECK_REFUSED(tgpu_kernel_suggest(k, 1, &grid, &block), TGPU_ERROR_INVALID_ARGUMENT, "big", "400000", TEXT(device.max_shared_per_block));
+    CHECK_EQ(grid, 77), CHECK_EQ(block, 77);
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     RUN(saxpy_gives_what_a_loop_gives);
@@ -372,5 +452,7 @@ int main(int argc, char **argv) {
     RUN(modules_with_one_name_differ);
     RUN(options_never_reach_a_shell);
     RUN(the_macro_for_arguments_passes_them_in_order);
+    RUN(static_shared_memory_counts_at_a_launch);
+    RUN(more_static_shared_memory_than_there_is_fits_no_launch);
     return end();
 }
