@@ -25,13 +25,13 @@ const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// Threads that keep each other busy take too long where only one of them runs at a time. The vendor's library is not
 /// ours to judge. Code compiled for this very processor has
 /// instructions that it does not know.
-const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source"];
+const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source", "cache"];
 /// What programs are named like that have the HIP runtime of tests/hip-shim under them, and run nowhere else.
 const ON_SHIM: &str = "hip_";
 /// What several GPUs are tested with; host devices and those of tests/hip-shim must pass it too.
 const SEVERAL_DEVICES: &str = "tests/gpu/multi.c";
-/// These bring a runtime of their own.
-const NOT_ON_SHIM: &[&str] = &["hip"];
+/// These bring a runtime of their own, or watch the compiler of host devices.
+const NOT_ON_SHIM: &[&str] = &["hip", "cache"];
 
 /// What has been tried so far.
 #[derive(Default)]

@@ -239,15 +239,10 @@ impl Job<'_> {
             let text = format!("#error {what} are not supported on host devices\n");
             self.folder.write(&format!("include/{name}"), &text)?;
         }
-        let prelude = self.folder.path("taskgpu/prelude.h");
-        self.folder.write(
-            "unit.cpp",
-            &format!(
-                "#include {}\n{MARK}#line 1 {}\n{source}\n",
-                quoted(&prelude.to_string_lossy()),
-                quoted(self.title)
-            ),
-        )?;
+        // Found beside the unit: an #include cannot name every folder.
+        let title = quoted(self.title);
+        let unit = format!("#include \"taskgpu/prelude.h\"\n{MARK}#line 1 {title}\n{source}\n");
+        self.folder.write("unit.cpp", &unit)?;
         let made = self.folder.path("unit.ii");
         let mut arguments = words(LANGUAGE);
         // Before the caller's own folders: a vendor's headers would not compile here.
@@ -287,21 +282,22 @@ impl Job<'_> {
     /// The caller's own files that preprocessed text comes from. Those of the system belong to the compiler.
     fn files(&self, text: &str) -> Vec<File> {
         let own = self.folder.path("").to_string_lossy().into_owned();
-        let mut paths: Vec<&str> = Vec::new();
+        let mut paths: Vec<String> = Vec::new();
         // # 1 "path" 1: a file begins. A 3 behind it: it is the system's.
-        for line in text.lines().filter_map(|line| line.strip_prefix("# 1 \"")) {
-            if let Some((path, flags)) = line.split_once("\" ") {
-                let flags: Vec<&str> = flags.split(' ').collect();
-                if flags.contains(&"1")
-                    && !flags.contains(&"3")
-                    && !path.starts_with(&own)
-                    && !paths.contains(&path)
-                {
-                    paths.push(path);
-                }
+        for (path, flags) in text
+            .lines()
+            .filter_map(|line| unquoted(line.strip_prefix("# 1 \"")?))
+        {
+            let flags: Vec<&str> = flags.trim_start().split(' ').collect();
+            if flags.contains(&"1")
+                && !flags.contains(&"3")
+                && !path.starts_with(&own)
+                && !paths.contains(&path)
+            {
+                paths.push(path);
             }
         }
-        paths.into_iter().map(File::now).collect()
+        paths.iter().map(|path| File::now(path)).collect()
     }
 
     /// The shared object, with all that its table has to say.
@@ -337,6 +333,20 @@ impl Job<'_> {
             function: "the C++ compiler",
         })
     }
+}
+
+/// The rest of a string of C++ up to its end, and what is behind that.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut inside = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((inside, &text[at + 1..])),
+            '\\' => inside.push(chars.next()?.1),
+            c => inside.push(c),
+        }
+    }
+    None
 }
 
 fn words(list: &[&str]) -> Vec<OsString> {

@@ -491,3 +491,25 @@ fn options_that_strip_modules_do_no_harm() {
         "extern \"C\" __global__ void k(int *out) { __shared__ int s[5]; s[*out] = 1; *out = s[2]; }\n";
     static_shared(source, &["k"], &stripped, &[20]);
 }
+
+#[test]
+fn a_header_that_changes_is_seen_wherever_it_lies() {
+    let folder = std::env::temp_dir().join(format!("taskgpu 'header' \"test\" {}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let header = folder.join("value.h");
+    let options = CompileOptions {
+        options: vec![format!("-I{}", folder.display())],
+        ..options("header", &[])
+    };
+    let source = "#include \"value.h\"\nextern \"C\" __global__ void k(int n, int *out) { *out = VALUE; }\n";
+    for value in [7, 123] {
+        std::fs::write(&header, format!("#define VALUE {value}\n")).expect("the header is written");
+        let (made, _) = build(&all_ways(), source, &options).expect("it compiles");
+        assert_eq!(run(&made.image, "k", 1, [1, 1, 1]), [value]);
+        assert_eq!(made.files, [File::now(&header.to_string_lossy())]);
+        assert!(made.is_fresh());
+        std::fs::write(&header, "#define VALUE 1 // and more\n").expect("the header is written");
+        assert!(!made.is_fresh());
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
