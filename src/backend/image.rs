@@ -65,7 +65,7 @@ pub fn look(image: &[u8]) -> Looks {
             return Looks::Other(what.into());
         }
     }
-    if image.starts_with(b"__CLANG_OFFLOAD_BUNDLE__") {
+    if image.starts_with(b"__CLANG_OFFLOAD_BUNDLE__") || image.starts_with(b"CCOB") {
         return Looks::Bundle;
     }
     text(image)
@@ -435,6 +435,7 @@ pub(crate) mod tests {
         assert_eq!(look(&elf_file(190, 100)), Looks::Elf);
         assert_eq!(look(&FATBIN_MAGIC.to_le_bytes()), Looks::Fatbin);
         assert_eq!(look(b"__CLANG_OFFLOAD_BUNDLE__\x01"), Looks::Bundle);
+        assert_eq!(look(b"CCOB\x02\0"), Looks::Bundle);
         assert_eq!(
             look(b"/* .version 7.0 */ .target"),
             Looks::Text("/* .version 7.0 */ .target".into())
