@@ -253,8 +253,37 @@ static void what_host_devices_lack_is_named(void) {
     } lacking[] = {
         {"x[0] = __shfl_down_sync(0xffffffffu, x[0], 1);", "__shfl_down_sync", "warp shuffles are not supported on host devices"},
         {"x[0] = __ballot_sync(0xffffffffu, x[0] > 0);", "__ballot_sync", "warp votes"},
+        {"x[0] = __shfl(x[0], 1);", "__shfl", "warp shuffles"},
+        {"x[0] = __shfl_xor_sync(~0u, x[0], 1);", "__shfl_xor_sync", "warp shuffles"},
+        {"x[0] = __ballot(1);", "__ballot", "warp votes and warp synchronization are not supported on host devices"},
+        {"x[0] = __any_sync(~0u, 1);", "__any_sync", "warp votes"},
+        {"x[0] = __activemask();", "__activemask", "warp votes"},
+        {"x[0] = __match_any_sync(~0u, 1);", "__match_any_sync", "warp votes"},
+        {"x[0] = __reduce_add_sync(~0u, 1);", "__reduce_add_sync", "warp votes"},
+        {"__syncwarp();", "__syncwarp", "warp synchronization"},
+        {"x[0] = __lane_id();", "__lane_id", "lanes of a warp"},
+        {"x[0] = __syncthreads_or(1);", "__syncthreads_or", "barriers that count are not supported on host devices"},
         {"x[0] = tex2D<float>(0ull, 1.0f, 2.0f);", "tex2D", "textures and surfaces are not supported on host devices"},
+        {"x[0] = tex1Dfetch<float>(0ull, 1);", "tex1Dfetch", "textures and surfaces"},
+        {"hipTextureObject_t t = 0;", "hipTextureObject_t", "textures and surfaces"},
+        {"cudaSurfaceObject_t s = 0;", "cudaSurfaceObject_t", "textures and surfaces"},
+        {"surf2Dwrite(x[0], 0ull, 0, 0);", "surf2Dwrite", "textures and surfaces"},
+        {"__half h;", "__half", "half-precision numbers are not supported on host devices"},
+        {"x[0] = __half2float(x[1]);", "__half2float", "half-precision numbers"},
+        {"__nv_bfloat16 b;", "__nv_bfloat16", "bfloat16 numbers"},
+        {"x[0] = clock64();", "clock64", "clocks of the device are not supported on host devices"},
+        {"__nanosleep(100);", "__nanosleep", "waits inside kernels"},
+        {"k<<<1, 1>>>(x);", "<<<", "launches inside kernels"},
+        {"atomicAdd((short *)x, (short)1);", "short", "atomic functions take types of 4 or 8 bytes"},
+        {"throw 1;", "exception", ""},
+        {"asm(\"mov.u32 %0, %%laneid;\" : \"=r\"(x[0]));", "laneid", ""},
+        {"__builtin_amdgcn_s_barrier();", "__builtin_amdgcn_s_barrier", ""},
     };
+    static const struct {
+        const char *header, *what;
+    } headers[] = {{"cooperative_groups.h", "cooperative groups are not supported on host devices"}, {"cuda_fp16.h", "half-precision numbers"},
+        {"hip/hip_fp16.h", "half-precision numbers"}, {"cuda_bf16.h", "bfloat16 numbers"}, {"mma.h", "matrix instructions"},
+        {"curand_kernel.h", "vendors' libraries"}};
     tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
     CHECK_OK(tgpu_device_info_get(device_now(), &device));
     if (strcmp(device.backend, "host") != 0) return; /* GPUs have them */
@@ -263,6 +292,13 @@ static void what_host_devices_lack_is_named(void) {
         tgpu_module m = (tgpu_module)77;
         snprintf(source, sizeof source, "extern \"C\" __global__ void k(float *x) {\n    %s\n}\n", lacking[i].body);
         CHECK_REFUSED(tgpu_module_compile(source, NULL, &m), TGPU_ERROR_COMPILE_FAILED, lacking[i].name, lacking[i].what, "kernel:2");
+        CHECK_SAME(m, 77);
+    }
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        char source[256];
+        tgpu_module m = (tgpu_module)77;
+        snprintf(source, sizeof source, "#include <%s>\nextern \"C\" __global__ void k(float *x) {}\n", headers[i].header);
+        CHECK_REFUSED(tgpu_module_compile(source, NULL, &m), TGPU_ERROR_COMPILE_FAILED, headers[i].header, headers[i].what, "kernel:1");
         CHECK_SAME(m, 77);
     }
 }

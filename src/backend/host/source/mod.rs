@@ -199,6 +199,15 @@ fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, 
         // Brackets do not match: the compiler says where.
         return Err(job.failed(&job.compile(&[before, text].concat())?));
     };
+    if let Some(at) = source.launch() {
+        return Err(Error::new(
+            Status::CompileFailed,
+            format!(
+                "{}: error: launches inside kernels (<<< >>>) are not supported on host devices",
+                users_place(&text[..at], job.title)
+            ),
+        ));
+    }
     let mut tried = None;
     for &way in ways {
         let unit = rewrite(text, &source, way, &options.name_expressions)?;
@@ -333,6 +342,20 @@ impl Job<'_> {
             function: "the C++ compiler",
         })
     }
+}
+
+/// The user's file and line at the end of some preprocessed text.
+fn users_place(text: &str, title: &str) -> String {
+    let (mut file, mut line) = (title.to_owned(), 1);
+    for one in text.split_inclusive('\n') {
+        // # 7 "file": the next line is the file's seventh.
+        let marker = one.strip_prefix("# ").and_then(|rest| rest.split_once(" \""));
+        match marker.and_then(|(number, rest)| Some((number.parse().ok()?, unquoted(rest)?.0))) {
+            Some((number, named)) => (file, line) = (named, number),
+            None => line += usize::from(one.ends_with('\n')),
+        }
+    }
+    format!("{file}:{line}")
 }
 
 /// The rest of a string of C++ up to its end, and what is behind that.
