@@ -275,7 +275,6 @@ static void what_host_devices_lack_is_named(void) {
         {"__nanosleep(100);", "__nanosleep", "waits inside kernels"},
         {"k<<<1, 1>>>(x);", "<<<", "launches inside kernels"},
         {"atomicAdd((short *)x, (short)1);", "short", "atomic functions take types of 4 or 8 bytes"},
-        {"throw 1;", "exception", ""},
         {"asm(\"mov.u32 %0, %%laneid;\" : \"=r\"(x[0]));", "laneid", ""},
         {"__builtin_amdgcn_s_barrier();", "__builtin_amdgcn_s_barrier", ""},
     };
@@ -475,6 +474,168 @@ static void more_static_shared_memory_than_there_is_fits_no_launch(void) {
     CHECK_OK(tgpu_module_destroy(m));
 }
 
+static const char BOUNDED[] =
+    "extern \"C\" __global__ void __launch_bounds__(64) bounded(int *x) { x[threadIdx.x] = (int)(blockDim.x + gridDim.x); }\n";
+
+static void a_refused_launch_says_the_value_the_limit_and_the_kernel(void) {
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    tgpu_kernel_info info = TGPU_KERNEL_INFO_INIT;
+    uint32_t grid = 0, block = 0;
+    tgpu_module m = compiled(BOUNDED, NULL);
+    tgpu_kernel k = kernel_in(m, "bounded");
+    int seen[64];
+    void *x = on_device(NULL, sizeof seen);
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    CHECK_OK(tgpu_kernel_info_get(k, device_now(), &info));
+    CHECK_EQ(info.max_threads_per_block, 64);
+    CHECK_EQ(info.warp_size, device.warp_size);
+    CHECK_EQ(info.static_shared_bytes, 0);
+    CHECK_OK(tgpu_kernel_suggest(k, 1000, &grid, &block));
+    CHECK(block >= 1 && block <= 64 && (uint64_t)grid * block >= 1000);
+    struct state before = state_now();
+    tgpu_launch_config c;
+#define REFUSED_LAUNCH(config, args, ...) \
+    (c = config, CHECK_REFUSED(tgpu_launch(k, &c, args), TGPU_ERROR_INVALID_ARGUMENT, "bounded", __VA_ARGS__))
+    REFUSED_LAUNCH(shape(1, 0, 1, 1, 1, 1), TGPU_ARGS(&x), "grid.y is 0");
+    REFUSED_LAUNCH(shape(1, 1, 1, 1, 1, 0), TGPU_ARGS(&x), "block.z is 0");
+    REFUSED_LAUNCH(shape(1, 1, device.max_grid[2] + 1, 1, 1, 1), TGPU_ARGS(&x), "grid.z", TEXT(device.max_grid[2] + 1), TEXT(device.max_grid[2]));
+    REFUSED_LAUNCH(shape(1, 1, 1, device.max_block[0] + 1, 1, 1), TGPU_ARGS(&x), "block.x", TEXT(device.max_block[0]));
+    REFUSED_LAUNCH(shape(1, 1, 1, device.max_threads_per_block / 2 + 1, 2, 1), TGPU_ARGS(&x), TEXT(device.max_threads_per_block / 2 * 2 + 2),
+        TEXT(device.max_threads_per_block));
+    REFUSED_LAUNCH(shape(1, 1, 1, 64, 1, 1), NULL, "NULL");
+    c = shape(1, 1, 1, 13, 5, 1);
+    tgpu_status status = tgpu_launch(k, &c, TGPU_ARGS(&x)); /* vendors differ in what they call this */
+    CHECK(status == TGPU_ERROR_INVALID_ARGUMENT || status == TGPU_ERROR_LAUNCH_FAILED);
+    CHECK(strstr(last_text(), "bounded") && strstr(last_text(), "13, 5, 1") && strstr(last_text(), "64"));
+    CHECK_STATE(before);
+    c = shape(1, 1, 1, 64, 1, 1);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x)));
+    to_host(seen, x, sizeof seen);
+    for (int i = 0; i < 64; i++) CHECK_EQ(seen[i], 65);
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
+/* ---- what a compiler says, and odd sources */
+
+/* Every error, the first and the last of a long log, with the file's own name, whatever is in that. */
+static void a_long_log_comes_back_whole(void) {
+    enum { ERRORS = 12, PADDING = 3000 };
+    static char source[ERRORS * (PADDING + 100)], text[ERRORS * (PADDING + 1000) * 8];
+    size_t at = 0, needed = 0;
+    tgpu_compile_options options = TGPU_COMPILE_OPTIONS_INIT;
+    tgpu_module m = (tgpu_module)77;
+    for (int i = 0; i < ERRORS; i++) {
+        at += (size_t)snprintf(source + at, sizeof source - at, "int v%d = nowhere%d; /* ", i, i);
+        memset(source + at, 'a' + i, PADDING), at += PADDING;
+        at += (size_t)snprintf(source + at, sizeof source - at, " */\n");
+    }
+    options.name = "my 'odd' $(touch never-made) name.hip";
+    CHECK_STATUS(tgpu_module_compile(source, &options, &m), TGPU_ERROR_COMPILE_FAILED);
+    CHECK_SAME(m, 77);
+    CHECK_OK(tgpu_error_text(text, sizeof text, &needed));
+    CHECK(needed <= sizeof text);
+    CHECK_EQ(strlen(text) + 1, needed);
+    for (int i = 0; i < ERRORS; i++) {
+        char place[100], name[24];
+        snprintf(place, sizeof place, "%s:%d:", options.name, i + 1);
+        snprintf(name, sizeof name, "nowhere%d", i);
+        if (!strstr(text, place) || !strstr(text, name)) FAIL("\"%s\" or \"%s\" is not in %s", place, name, text);
+    }
+    if (access("never-made", F_OK) == 0) FAIL("a name was run by a shell");
+}
+
+static void templates_are_found_by_the_expressions_that_were_asked_for(void) {
+    static const char source[] =
+        "namespace shapes { template <class T, int N> __global__ void fill(T *x, T by) { x[threadIdx.x] = by + N; } }\n"
+        "template <class T> __global__ void fill(T *x, T by) { x[threadIdx.x] = by; }\n"
+        "__global__ void plain(double *x, double by) { x[threadIdx.x] = by * 2; }\n";
+    static const char *const names[] = {"shapes::fill<double, 3>", "fill<double>", "plain", "shapes::fill<double,-1>"};
+    const double musts[] = {8, 5, 10, 4};
+    tgpu_compile_options options = TGPU_COMPILE_OPTIONS_INIT;
+    options.name_expressions = names, options.name_expression_count = 4;
+    tgpu_module m = compiled(source, &options), none = (tgpu_module)77;
+    double seen[2], by = 5;
+    void *x = on_device(NULL, sizeof seen);
+    for (int i = 0; i < 4; i++) {
+        tgpu_kernel k = kernel_in(m, names[i]);
+        tgpu_launch_config c = shape(1, 1, 1, 2, 1, 1);
+        CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x, &by)));
+        to_host(seen, x, sizeof seen);
+        CHECK(seen[0] == musts[i] && seen[1] == musts[i]);
+        CHECK_OK(tgpu_kernel_destroy(k));
+    }
+    tgpu_kernel k = (tgpu_kernel)77;
+    CHECK_REFUSED(tgpu_kernel_get(m, "fill<float>", &k), TGPU_ERROR_NOT_FOUND, "fill<float>");
+    CHECK_SAME(k, 77);
+    static const char *const wrong[] = {"nowhere<int>"};
+    options.name_expressions = wrong, options.name_expression_count = 1;
+    CHECK_REFUSED(tgpu_module_compile(source, &options, &none), TGPU_ERROR_COMPILE_FAILED, "nowhere<int>");
+    CHECK_SAME(none, 77);
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
+static void a_huge_source_is_as_good_as_a_small_one(void) {
+    enum { BYTES = 6 << 20 };
+    static const char line[] = "// This says nothing, and there is much of it.\n";
+    static const char end[] = "extern \"C\" __global__ void last(int *x) { *x = __LINE__; }\n";
+    char *source = numbers(BYTES + sizeof end);
+    int lines = 0, seen = 0;
+    size_t at = 0;
+    for (; at + sizeof line < BYTES; at += sizeof line - 1, lines++) memcpy(source + at, line, sizeof line - 1);
+    memcpy(source + at, end, sizeof end);
+    tgpu_module m = compiled(source, NULL);
+    tgpu_kernel k = kernel_in(m, "last");
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    void *x = on_device(NULL, sizeof seen);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x)));
+    to_host(&seen, x, sizeof seen);
+    CHECK_EQ(seen, lines + 1);
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+    free(source);
+}
+
+static void a_source_without_anything_in_it_is_a_module_without_kernels(void) {
+    static const char *const sources[] = {"", "\n", "// nothing", "int unused;\n"};
+    for (int i = 0; i < 4; i++) {
+        tgpu_module m = compiled(sources[i], NULL);
+        tgpu_kernel k = (tgpu_kernel)77;
+        CHECK_REFUSED(tgpu_kernel_get(m, "k", &k), TGPU_ERROR_NOT_FOUND, "k");
+        CHECK_SAME(k, 77);
+        CHECK_OK(tgpu_module_destroy(m));
+    }
+}
+
+/* A variable that the host may touch too: on host devices and those of the tests it is memory of the process. */
+static void managed_variables_are_seen_by_kernel_and_host(void) {
+    static const char source[] =
+        "__managed__ int counter = 40;\n"
+        "extern \"C\" __global__ void count() { atomicAdd(&counter, 1); }\n";
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    if (strcmp(device.backend, "host") != 0 && !on_shim()) return; /* not every GPU's compiler at run time knows them */
+    tgpu_module m = compiled(source, NULL);
+    tgpu_kernel k = kernel_in(m, "count");
+    tgpu_launch_config c = shape(5, 1, 1, 20, 1, 1);
+    void *counter = NULL;
+    uint64_t bytes = 0;
+    int seen = 0;
+    CHECK_OK(tgpu_module_global_get(m, device_now(), "counter", &counter, &bytes));
+    CHECK_EQ(bytes, sizeof(int));
+    CHECK_EQ(*(int *)counter, 40);
+    *(int *)counter = 7;
+    CHECK_OK(tgpu_launch(k, &c, NULL));
+    to_host(&seen, counter, sizeof seen);
+    CHECK_EQ(seen, 107);
+    CHECK_EQ(*(int *)counter, 107);
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     RUN(saxpy_gives_what_a_loop_gives);
@@ -490,5 +651,11 @@ int main(int argc, char **argv) {
     RUN(the_macro_for_arguments_passes_them_in_order);
     RUN(static_shared_memory_counts_at_a_launch);
     RUN(more_static_shared_memory_than_there_is_fits_no_launch);
+    RUN(a_refused_launch_says_the_value_the_limit_and_the_kernel);
+    RUN(a_long_log_comes_back_whole);
+    RUN(templates_are_found_by_the_expressions_that_were_asked_for);
+    RUN(a_huge_source_is_as_good_as_a_small_one);
+    RUN(a_source_without_anything_in_it_is_a_module_without_kernels);
+    RUN(managed_variables_are_seen_by_kernel_and_host);
     return end();
 }

@@ -141,6 +141,12 @@ impl Made {
 
 /// Compiles source into an image, or finds what it became before.
 pub(super) fn make(source: &str, options: &CompileOptions) -> Result<Made> {
+    if let Some(at) = source.find('\0') {
+        return Err(Error::new(
+            Status::InvalidArgument,
+            format!("the source has a NUL character at byte {at}"),
+        ));
+    }
     let target = &target(compiler()?);
     let key = Key {
         source,

@@ -513,3 +513,17 @@ fn a_header_that_changes_is_seen_wherever_it_lies() {
     }
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
+
+#[test]
+fn a_nul_in_a_source_or_an_option_is_refused() {
+    let e = make("int x;\n\0int y;\n", &CompileOptions::default()).expect_err("a NUL");
+    assert_eq!(e.status(), Status::InvalidArgument);
+    assert!(e.to_string().contains("NUL character at byte 7"), "{e}");
+    let options = CompileOptions {
+        options: vec!["-DA=\0".into()],
+        ..Default::default()
+    };
+    let e = make("int x;", &options).expect_err("a NUL");
+    assert_eq!(e.status(), Status::InvalidArgument);
+    assert!(e.to_string().contains("NUL"), "{e}");
+}
