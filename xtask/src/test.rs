@@ -343,7 +343,7 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         let programs = on_shim.into_iter().map(|program| program.with_rocm(&rocm));
         group(tally, "C and C++ tests on four HIP devices", programs.collect());
     }
-    group(tally, "examples", place.examples()?);
+    group(tally, "examples", place.examples("example", "C++ example")?);
     if named("Julia") {
         match Julia::get(&folder.join("../julia")) {
             Ok(julia) => group(tally, "Julia", place.julia(&julia)?),
@@ -559,6 +559,7 @@ impl Place<'_> {
             programs.push(self.program(&source, "C++17, shared, HIP", "g++", &["-std=c++17"]));
         }
         programs.push(self.program(&root().join(SEVERAL_DEVICES), "shared, HIP", "cc", &["-std=c11"]));
+        programs.extend(self.examples("example, HIP", "C++ example, HIP")?);
         for program in &mut programs {
             program
                 .run
@@ -570,20 +571,29 @@ impl Place<'_> {
         Ok(programs)
     }
 
-    fn examples(&self) -> Result<Vec<Program>, String> {
+    /// The same programs for every kind of device.
+    fn examples(&self, c: &str, cpp: &str) -> Result<Vec<Program>, String> {
         let mut programs = Vec::new();
         for source in sources("examples/c", "c")? {
-            programs.push(self.program(&source, "example", "cc", &["-std=c11", "-O2"]));
+            programs.push(self.program(&source, c, "cc", &["-std=c11", "-O2"]));
         }
         for source in sources("examples/cpp", "cpp")? {
-            programs.push(self.program(&source, "C++ example", "c++", &["-std=c++17", "-O2"]));
+            programs.push(self.program(&source, cpp, "c++", &["-std=c++17", "-O2"]));
         }
         for program in &mut programs {
             if program.name.starts_with("file_histogram") {
                 program.run.arg("examples/data/harbour.txt");
             } else if program.name.starts_with("mandelbrot") {
                 let kernel = "examples/kernels/mandelbrot.hip";
-                program.run.arg(kernel).arg(self.target.join("mandelbrot.ppm"));
+                let picture = self.binary(
+                    "mandelbrot",
+                    if program.name.contains("HIP") {
+                        "HIP.ppm"
+                    } else {
+                        "host.ppm"
+                    },
+                );
+                program.run.arg(kernel).arg(picture);
             }
         }
         Ok(programs)
