@@ -439,12 +439,14 @@ fn linked_with_hip(tally: &mut Tally, folder: &Path) {
     tally.check();
 }
 
-/// Pages with a program in a language. All of them double 1, 2 and 3, and say so.
+/// Pages, or sections of them, with a program in a language. All of them double 1, 2 and 3, and say so.
 const GUIDES: &[(&str, &str)] = &[
-    ("README.md", "c"),
-    ("README.md", "cpp"),
-    ("README.md", "julia"),
-    ("README.md", "python"),
+    ("README.md: A program", "c"),
+    ("README.md: A program", "cpp"),
+    ("README.md: Four languages", "c"),
+    ("README.md: Four languages", "cpp"),
+    ("README.md: Four languages", "julia"),
+    ("README.md: Four languages", "python"),
     ("docs/languages/c.md", "c"),
     ("docs/languages/cpp.md", "cpp"),
     ("docs/languages/julia.md", "julia"),
@@ -747,11 +749,11 @@ impl Place<'_> {
 
     /// The first program in `language` that a page shows, as a file.
     fn guide(&self, page: &str, language: &str) -> Result<PathBuf, String> {
-        let text = read(&root().join(page))?;
-        // README.md has other programs before.
-        let text = text
-            .split_once("## Four languages")
-            .map_or(text.as_str(), |(_, after)| after);
+        let (path, section) = page.split_once(": ").unwrap_or((page, ""));
+        let text = read(&root().join(path))?;
+        let (_, text) = text
+            .split_once(&format!("# {section}"))
+            .ok_or(format!("{path} has no section \"{section}\""))?;
         let program = text
             .split_once(&format!("```{language}\n"))
             .and_then(|(_, rest)| rest.split_once("```"))
@@ -763,9 +765,10 @@ impl Place<'_> {
             "fortran" => "f90",
             other => other,
         };
-        let path = self
-            .target
-            .join(format!("guide-{}.{ending}", page.replace(['/', '.'], "-")));
+        let path = self.target.join(format!(
+            "guide-{}.{ending}",
+            page.replace(['/', '.', ':', ' '], "-")
+        ));
         std::fs::write(&path, program).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(path)
     }
