@@ -610,6 +610,86 @@ static void a_source_without_anything_in_it_is_a_module_without_kernels(void) {
     }
 }
 
+static void atomics_of_every_type_lose_nothing(void) {
+    static const char source[] =
+        "extern \"C\" __global__ void add(int *i, unsigned *u, unsigned long long *l, float *f, double *d) {\n"
+        "    atomicAdd(i, -1); atomicAdd(u, 2u); atomicAdd(l, 1ull << 33); atomicAdd(f, 0.5f); atomicAdd(d, 0.25);\n"
+        "    int me = (int)(blockIdx.x * blockDim.x + threadIdx.x);\n"
+        "    atomicMax(i + 1, me); atomicMin(i + 2, -me); atomicSub(i + 3, 1); atomicExch(i + 4, 9);\n"
+        "    atomicOr(u + 1, 1u << me % 32); atomicAnd(u + 2, ~(1u << me % 32)); atomicXor(u + 3, 1u << me % 32);\n"
+        "    atomicInc(u + 4, 6u); atomicDec(u + 5, 6u);\n"
+        "    for (int old = i[5], seen; (seen = atomicCAS(i + 5, old, old + 3)) != old;) old = seen;\n"
+        "    atomicMax(l + 1, (unsigned long long)me << 40);\n"
+        "}\n";
+    enum { BLOCKS = 50, THREADS = 64, N = BLOCKS * THREADS };
+    int i[6] = {0};
+    unsigned u[6] = {0, 0, ~0u, 0, 0, 0};
+    unsigned long long l[2] = {0};
+    float f = 0;
+    double d = 0;
+    tgpu_module m = compiled(source, NULL);
+    tgpu_kernel k = kernel_in(m, "add");
+    void *di = on_device(i, sizeof i), *du = on_device(u, sizeof u), *dl = on_device(l, sizeof l), *df = on_device(&f, sizeof f),
+         *dd = on_device(&d, sizeof d);
+    tgpu_launch_config c = shape(BLOCKS, 1, 1, THREADS, 1, 1);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&di, &du, &dl, &df, &dd)));
+    to_host(i, di, sizeof i), to_host(u, du, sizeof u), to_host(l, dl, sizeof l), to_host(&f, df, sizeof f), to_host(&d, dd, sizeof d);
+    CHECK_EQ(i[0], -N), CHECK_EQ(i[1], N - 1), CHECK_EQ(i[2], 1 - N), CHECK_EQ(i[3], -N), CHECK_EQ(i[4], 9), CHECK_EQ(i[5], 3 * N);
+    CHECK_EQ(u[0], 2 * N), CHECK_EQ(u[1], ~0u), CHECK_EQ(u[2], 0), CHECK_EQ(u[3], N / 32 % 2 ? ~0u : 0);
+    CHECK_EQ(u[4], N % 7), CHECK_EQ(u[5], (7 - N % 7) % 7); /* from 0 up to 6 and around; from 0 down from 6 */
+    CHECK_EQ(l[0], (1ull << 33) * N), CHECK_EQ(l[1], (unsigned long long)(N - 1) << 40);
+    CHECK(f == 0.5f * N && d == 0.25 * N);
+    CHECK_OK(tgpu_free(di));
+    CHECK_OK(tgpu_free(du));
+    CHECK_OK(tgpu_free(dl));
+    CHECK_OK(tgpu_free(df));
+    CHECK_OK(tgpu_free(dd));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
+static void the_usual_functions_of_mathematics_give_what_those_of_c_give(void) {
+    static const char source[] =
+        "extern \"C\" __global__ void compute(const double *x, double *y) {\n"
+        "    double v = __ldg(x);\n"
+        "    double all[] = {sqrt(v), rsqrt(v), cbrt(v), exp(v), exp2(v), expm1(v), log(v), log2(v), log10(v), log1p(v), sin(v), cos(v), tan(v),\n"
+        "        asin(v), acos(v), atan(v), atan2(v, 2.0), sinh(v), cosh(v), tanh(v), pow(v, 3.5), hypot(v, 2.0), erf(v), erfc(v), tgamma(v),\n"
+        "        lgamma(v), floor(v), ceil(v), trunc(v), round(v), rint(v), fabs(-v), fmin(v, 0.5), fmax(v, 0.5), fmod(5.0, v), fma(v, v, 1.0),\n"
+        "        copysign(v, -1.0), sinpi(v), cospi(v), norm3d(v, 2.0, 3.0), normcdf(v)};\n"
+        "    float w = (float)v, few[] = {sqrtf(w), rsqrtf(w), expf(w), __expf(w), logf(w), __logf(w), sinf(w), __sinf(w), cosf(w), powf(w, 2.5f),\n"
+        "        __powf(w, 2.5f), fmaf(w, w, 1.0f), __fdividef(w, 3.0f), fminf(w, 0.5f), fabsf(-w), tanhf(w), erff(w), rhypotf(w, 2.0f)};\n"
+        "    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++) *y++ = all[i];\n"
+        "    for (int i = 0; i < (int)(sizeof few / sizeof *few); i++) *y++ = few[i];\n"
+        "    *y++ = min(3, 5) + max(2u, 7u) + abs(-4);\n"
+        "    *y++ = __popc(0xf0f0u) + __clz(1) + __ffs(8) + __brev(1u << 31);\n"
+        "    if (v < 0) printf(\"%f\\n\", v);\n"
+        "}\n";
+    const double v = 0.7, pi = acos(-1.0), w = (double)0.7f;
+    const double musts[] = {sqrt(v), 1 / sqrt(v), cbrt(v), exp(v), exp2(v), expm1(v), log(v), log2(v), log10(v), log1p(v), sin(v), cos(v), tan(v),
+        asin(v), acos(v), atan(v), atan2(v, 2), sinh(v), cosh(v), tanh(v), pow(v, 3.5), hypot(v, 2), erf(v), erfc(v), tgamma(v),
+        lgamma(v), 0, 1, 0, 1, 1, v, 0.5, v, fmod(5, v), fma(v, v, 1),
+        -v, sin(pi * v), cos(pi * v), sqrt(v * v + 13), 0.5 * erfc(-v / sqrt(2.0)),
+        sqrt(w), 1 / sqrt(w), exp(w), exp(w), log(w), log(w), sin(w), sin(w), cos(w), pow(w, 2.5),
+        pow(w, 2.5), w * w + 1, w / 3, 0.5, w, tanh(w), erf(w), 1 / hypot(w, 2),
+        14, 8 + 31 + 4 + 1};
+    enum { DOUBLES = 41, ALL = sizeof musts / sizeof *musts };
+    double seen[ALL] = {0};
+    tgpu_module m = compiled(source, NULL);
+    tgpu_kernel k = kernel_in(m, "compute");
+    void *x = on_device(&v, sizeof v), *y = on_device(NULL, sizeof seen);
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&x, &y)));
+    to_host(seen, y, sizeof seen);
+    for (int i = 0; i < ALL; i++) {
+        double most = (i < DOUBLES ? 1e-13 : 2e-6) * fmax(1, fabs(musts[i]));
+        if (!(fabs(seen[i] - musts[i]) <= most)) FAIL("[%d] is %.17g, must be %.17g to %g", i, seen[i], musts[i], most);
+    }
+    CHECK_OK(tgpu_free(x));
+    CHECK_OK(tgpu_free(y));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
 /* A variable that the host may touch too: on host devices and those of the tests it is memory of the process. */
 static void managed_variables_are_seen_by_kernel_and_host(void) {
     static const char source[] =
@@ -656,6 +736,8 @@ int main(int argc, char **argv) {
     RUN(templates_are_found_by_the_expressions_that_were_asked_for);
     RUN(a_huge_source_is_as_good_as_a_small_one);
     RUN(a_source_without_anything_in_it_is_a_module_without_kernels);
+    RUN(atomics_of_every_type_lose_nothing);
+    RUN(the_usual_functions_of_mathematics_give_what_those_of_c_give);
     RUN(managed_variables_are_seen_by_kernel_and_host);
     return end();
 }
