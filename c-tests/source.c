@@ -1,6 +1,6 @@
 /* Kernels from source: the six of examples/kernels, checked against plain loops, on whatever device is current; and what
  * compiling promises. The same program runs on host devices and, with TASKGPU_BACKENDS, on GPUs. */
-#include "check.h"
+#include "work.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -716,6 +716,68 @@ static void managed_variables_are_seen_by_kernel_and_host(void) {
     CHECK_OK(tgpu_module_destroy(m));
 }
 
+struct first_launch {
+    tgpu_kernel kernel;
+    tgpu_stream stream;
+    volatile int *x;
+};
+
+static void *launch_first(void *data) {
+    struct first_launch *f = data;
+    tgpu_launch_config c = shape(1, 1, 1, 1, 1, 1);
+    c.stream = f->stream;
+    CHECK_OK(tgpu_device_set(1));
+    CHECK_OK(tgpu_launch(f->kernel, &c, TGPU_ARGS(&f->x)));
+    return NULL;
+}
+
+/* A launch that found its stream before that was destroyed queues on it however long the code takes to load, and the code
+ * stays until the kernel has run. */
+static void F15_code_stays_for_a_launch_whose_stream_was_destroyed_while_it_loaded(void) {
+    static const char text[] = "extern \"C\" int usleep(unsigned);\n"
+                               "extern \"C\" long read(int, void *, unsigned long), write(int, const void *, unsigned long);\n"
+                               "__attribute__((constructor)) static void loaded() {\n"
+                               "    char c = 0;\n"
+                               "    if (write(%d, &c, 1) != 1 || read(%d, &c, 1) != 1) __builtin_trap();\n"
+                               "}\n"
+                               "__device__ int of_one_device; // so each has code of its own\n"
+                               "extern \"C\" __global__ void spin(volatile int *x) {\n"
+                               "    x[1] = 1;\n"
+                               "    while (!x[0]) usleep(1000);\n"
+                               "    x[2] = 1;\n"
+                               "}\n";
+    char source[1024], c = 0;
+    int loading[2], go[2];
+    struct first_launch f = {0};
+    tgpu_module m = NULL;
+    if (!is_host(0) || !is_host(1)) return; /* only their code has constructors */
+    CHECK(pipe(loading) == 0 && pipe(go) == 0);
+    snprintf(source, sizeof source, text, loading[1], go[0]);
+    CHECK_EQ(write(go[1], &c, 1), 1); /* built for device 0 at once */
+    CHECK_OK(tgpu_module_compile(source, NULL, &m));
+    CHECK_EQ(read(loading[0], &c, 1), 1);
+    f.kernel = kernel_in(m, "spin");
+    CHECK_OK(tgpu_device_set(1));
+    f.x = on_device(NULL, 3 * sizeof *f.x);
+    CHECK_OK(tgpu_stream_create(NULL, &f.stream));
+    pthread_t thread = start_thread(launch_first, &f);
+    CHECK_EQ(read(loading[0], &c, 1), 1);
+    CHECK_OK(tgpu_stream_destroy(f.stream));
+    sleep_ms(100); /* time to take the stream apart, which must not be */
+    CHECK_EQ(write(go[1], &c, 1), 1);
+    join_thread(thread);
+    WAIT_UNTIL(f.x[1] == 1);
+    CHECK_OK(tgpu_kernel_destroy(f.kernel));
+    CHECK_OK(tgpu_module_destroy(m));
+    sleep_ms(100); /* the same for the code */
+    f.x[0] = 1;
+    CHECK_OK(tgpu_device_synchronize());
+    CHECK_EQ(f.x[2], 1);
+    CHECK_OK(tgpu_free((void *)f.x));
+    CHECK_OK(tgpu_device_set(0));
+    close(loading[0]), close(loading[1]), close(go[0]), close(go[1]);
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     RUN(saxpy_gives_what_a_loop_gives);
@@ -739,5 +801,6 @@ int main(int argc, char **argv) {
     RUN(atomics_of_every_type_lose_nothing);
     RUN(the_usual_functions_of_mathematics_give_what_those_of_c_give);
     RUN(managed_variables_are_seen_by_kernel_and_host);
+    RUN(F15_code_stays_for_a_launch_whose_stream_was_destroyed_while_it_loaded);
     return end();
 }
