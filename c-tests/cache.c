@@ -61,14 +61,15 @@ static int files_in(const char *path, const char *end, char *name) {
 
 /* ---- a compiler that counts its runs: those that make a module */
 
-static void make_counting_compiler(void) {
-    char script[1024];
+static void make_counting_compiler(const char *name, const char *version) {
+    char script[2048];
     const char *real = getenv("CXX");
     if (!real || !*real) real = "c++";
     snprintf(script, sizeof script,
-        "#!/bin/sh\ncase \" $* \" in *' -shared '*) echo run >> '%s';; esac\nexec %s \"$@\"\n", in_folder("runs"), real);
-    write_file(in_folder("compiler"), script, strlen(script));
-    if (chmod(in_folder("compiler"), 0755) != 0) FAIL("chmod: %s", strerror(errno));
+        "#!/bin/sh\ncase \" $* \" in *' -shared '*) echo run >> '%s';; *' --version '*) echo '%s'; exit;; esac\nexec %s \"$@\"\n",
+        in_folder("runs"), version, real);
+    write_file(in_folder(name), script, strlen(script));
+    if (chmod(in_folder(name), 0755) != 0) FAIL("chmod: %s", strerror(errno));
 }
 
 static int runs(void) {
@@ -170,9 +171,11 @@ static void compile_with_others(void) {
     compile_and_run();
 }
 
+/* What start_child sets, made before there are several of them. */
+static const char *settings_of_all[3];
+
 static void *start_child(void *status) {
-    *(int *)status = CHILD_STATUS(compile_with_others, setting("CXX", in_folder("compiler")), setting("TASKGPU_CACHE_DIR", in_folder("shared")),
-        setting("TASKGPU_TEST_PLACE", folder));
+    *(int *)status = CHILD_STATUS(compile_with_others, settings_of_all[0], settings_of_all[1], settings_of_all[2]);
     return NULL;
 }
 
@@ -201,10 +204,24 @@ static void what_differs_is_compiled_apart(void) {
     remove_all(in_folder("cache"));
 }
 
+static void another_version_of_the_compiler_compiles_again(void) {
+    int before = runs();
+    for (int i = 0; i < 2; i++) { /* both find theirs the second time */
+        CHECK_CHILD(compile_and_run, CACHED);
+        CHECK_CHILD(compile_and_run, setting("CXX", in_folder("newer")), setting("TASKGPU_CACHE_DIR", in_folder("cache")));
+    }
+    CHECK_EQ(runs(), before + 2);
+    CHECK_EQ(files_in(in_folder("cache"), "", NULL), 2);
+    remove_all(in_folder("cache"));
+}
+
 static void processes_share_the_folder(void) {
     enum { PROCESSES = 4 };
     pthread_t threads[PROCESSES];
     int status[PROCESSES], before = runs();
+    settings_of_all[0] = COUNTED;
+    settings_of_all[1] = setting("TASKGPU_CACHE_DIR", in_folder("shared"));
+    settings_of_all[2] = setting("TASKGPU_TEST_PLACE", folder);
     for (int i = 0; i < PROCESSES; i++) threads[i] = start_thread(start_child, &status[i]);
     WAIT_UNTIL(files_in(folder, ".ready", NULL) == PROCESSES);
     write_file(in_folder("go"), "", 0);
@@ -352,9 +369,11 @@ int main(int argc, char **argv) {
     if (child_) return end();
     snprintf(folder, sizeof folder, "/tmp/taskgpu-cache-XXXXXX");
     if (!mkdtemp(folder)) FAIL("mkdtemp: %s", strerror(errno));
-    make_counting_compiler();
+    make_counting_compiler("compiler", "compiler 1.0");
+    make_counting_compiler("newer", "compiler 1.1");
     RUN(eight_threads_at_once_compile_once);
     RUN(what_differs_is_compiled_apart);
+    RUN(another_version_of_the_compiler_compiles_again);
     RUN(processes_share_the_folder);
     RUN(a_damaged_entry_is_built_again);
     RUN(the_folder_is_made_and_need_not_be_writable);
