@@ -610,6 +610,76 @@ static void a_source_without_anything_in_it_is_a_module_without_kernels(void) {
     }
 }
 
+/* What kernels are written with besides: qualifiers, structs and vectors by value, constants, templates, lambdas, three
+ * dimensions. */
+static void the_language_of_real_kernels_is_understood(void) {
+    static const char source[] =
+        "#define SIDE 4\n"
+        "namespace math {\n"
+        "template <class T> __device__ __forceinline__ T square(T x) { return x * x; }\n"
+        "template <> __device__ int square<int>(int x) { return x * x + 1000; }\n"
+        "__device__ __noinline__ float add(const float *__restrict__ x, float y) { return *x + y; }\n"
+        "}\n"
+        "struct pair { int first; float second; __host__ __device__ float sum() const { return first + second; } };\n"
+        "__constant__ int table[3] = {10, 20, 30};\n"
+        "__device__ unsigned calls;\n"
+        "static constexpr int offset = 7;\n"
+        "enum { BIAS = 5 };\n"
+        "extern \"C\" {\n"
+        "__global__ void __launch_bounds__(SIDE *SIDE *SIDE, 1) all(float *__restrict__ out, const pair p, float4 v, dim3 size, const int2 *pairs) {\n"
+        "    __shared__ struct { float x[SIDE][SIDE][SIDE]; } s;\n"
+        "    const unsigned x = threadIdx.x, y = threadIdx.y, z = threadIdx.z;\n"
+        "    const unsigned i = ((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * size.x * size.y * size.z + (z * size.y + y) * size.x + x;\n"
+        "    auto twice = [=](float w) { return w * 2 + BIAS; };\n"
+        "    s.x[z][y][x] = twice((float)(x + y + z));\n"
+        "    __syncthreads();\n"
+        "    float sum = 0;\n"
+        "#pragma unroll\n"
+        "    for (int j = 0; j < SIDE; j++) sum += s.x[j][y][x];\n"
+        "    switch (i % 3) {\n"
+        "    case 0: sum += table[0]; break;\n"
+        "    case 1: sum += table[1]; [[fallthrough]];\n"
+        "    default: sum += table[2];\n"
+        "    }\n"
+        "    sum += p.sum() + v.x + v.w + math::square(2) + math::square(0.5f) + pairs[1].y + offset;\n"
+        "    out[i] = math::add(&sum, blockDim.z);\n"
+        "    atomicAdd(&calls, 1u);\n"
+        "}\n"
+        "}\n";
+    enum { SIDE = 4, THREADS = SIDE * SIDE * SIDE, BLOCKS = 2 * 3 * 2 };
+    struct {
+        int first;
+        float second;
+    } p = {100, 0.25f};
+    float v[4] = {1, 2, 3, 4};
+    uint32_t size[3] = {SIDE, SIDE, SIDE};
+    int pairs[4] = {1, 2, 3, 50};
+    static float seen[BLOCKS * THREADS];
+    tgpu_module m = compiled(source, NULL);
+    tgpu_kernel k = kernel_in(m, "all");
+    void *out = on_device(NULL, sizeof seen), *dpairs = on_device(pairs, sizeof pairs), *calls = NULL;
+    unsigned called = 0;
+    uint64_t bytes = 0;
+    tgpu_launch_config c = shape(2, 3, 2, SIDE, SIDE, SIDE);
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&out, &p, v, size, &dpairs)));
+    to_host(seen, out, sizeof seen);
+    for (int i = 0; i < BLOCKS * THREADS; i++) {
+        int x = i % SIDE, y = i / SIDE % SIDE;
+        float sum = 0;
+        for (int j = 0; j < SIDE; j++) sum += (float)(x + y + j) * 2 + 5;
+        sum += i % 3 == 0 ? 10 : i % 3 == 1 ? 50 : 30;
+        sum += 100.25f + 5 + 1004 + 0.25f + 50 + 7 + SIDE;
+        if (seen[i] != sum) FAIL("[%d] is %g, must be %g", i, (double)seen[i], (double)sum);
+    }
+    CHECK_OK(tgpu_module_global_get(m, device_now(), "calls", &calls, &bytes));
+    to_host(&called, calls, sizeof called);
+    CHECK_EQ(called, BLOCKS * THREADS);
+    CHECK_OK(tgpu_free(out));
+    CHECK_OK(tgpu_free(dpairs));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+}
+
 static void atomics_of_every_type_lose_nothing(void) {
     static const char source[] =
         "extern \"C\" __global__ void add(int *i, unsigned *u, unsigned long long *l, float *f, double *d) {\n"
@@ -798,6 +868,7 @@ int main(int argc, char **argv) {
     RUN(templates_are_found_by_the_expressions_that_were_asked_for);
     RUN(a_huge_source_is_as_good_as_a_small_one);
     RUN(a_source_without_anything_in_it_is_a_module_without_kernels);
+    RUN(the_language_of_real_kernels_is_understood);
     RUN(atomics_of_every_type_lose_nothing);
     RUN(the_usual_functions_of_mathematics_give_what_those_of_c_give);
     RUN(managed_variables_are_seen_by_kernel_and_host);
