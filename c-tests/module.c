@@ -166,6 +166,7 @@ static void impossible_sizes_and_texts_are_refused(void) {
     tgpu_module m = (tgpu_module)77;
     struct state before = state_now();
     CHECK_REFUSED(tgpu_module_load("image", 0, &m), TGPU_ERROR_INVALID_ARGUMENT, "0");
+    CHECK_REFUSED(tgpu_module_load("image", (size_t)1 << 60, &m), TGPU_ERROR_OUT_OF_MEMORY, TEXT((size_t)1 << 60));
     CHECK_REFUSED(tgpu_module_load("image", SIZE_MAX, &m), TGPU_ERROR_INVALID_ARGUMENT, TEXT(SIZE_MAX));
     CHECK_REFUSED(tgpu_module_compile("\xff\xfe", NULL, &m), TGPU_ERROR_INVALID_ARGUMENT, "UTF-8");
     CHECK_SAME(m, 77);

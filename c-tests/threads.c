@@ -171,6 +171,30 @@ static void only_one_of_many_destroys_succeeds(void) {
     CHECK_EQ(destroyed, 3000);
 }
 
+/* ---- what is destroyed goes as fast as it comes */
+
+static void *makes_and_destroys(void *data) {
+    for (int i = is_host(0) ? 100000 : 5000; i > 0; i--) {
+        tgpu_stream s = NULL;
+        void *p = NULL, *q = NULL;
+        CHECK_OK(tgpu_host_malloc(64, &p));
+        CHECK_OK(tgpu_host_free(p));
+        CHECK_OK(tgpu_malloc(64, &q));
+        CHECK_OK(tgpu_free_deferred(q));
+        CHECK_OK(tgpu_stream_create(NULL, &s));
+        CHECK_OK(tgpu_stream_destroy(s));
+    }
+    return data;
+}
+
+static void F14_threads_that_make_and_destroy_in_a_loop_cost_no_memory(void) {
+    pthread_t threads[THREADS];
+    long before = resident_kib();
+    for (int i = 0; i < THREADS; i++) threads[i] = start_thread(makes_and_destroys, NULL);
+    for (int i = 0; i < THREADS; i++) join_thread(threads[i]);
+    if (resident_kib() > before + 65536) FAIL("resident memory went from %ld KiB to %ld KiB", before, resident_kib());
+}
+
 /* ---- tasks passed around */
 
 enum { TASKS = 8 };
@@ -405,6 +429,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 5; i++) RUN_IN_CHILD(the_first_call_may_come_from_many_threads, AS_IT_IS);
     RUN(F15_destroying_what_other_threads_use_is_safe_and_loses_no_work);
     RUN(only_one_of_many_destroys_succeeds);
+    RUN_IN_CHILD(F14_threads_that_make_and_destroy_in_a_loop_cost_no_memory, AS_IT_IS);
     RUN(F04_tasks_swapped_between_threads_keep_their_state);
     RUN(tasks_may_be_destroyed_while_threads_swap_them);
     RUN(F33_memory_is_passed_between_threads_and_devices);

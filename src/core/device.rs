@@ -210,6 +210,7 @@ impl Device {
     /// Makes a stream on the device.
     pub(crate) fn create_stream(&'static self, spec: StreamSpec, kind: StreamKind) -> Result<Arc<Stream>> {
         self.open()?;
+        reaper::keep_pace();
         let place = Place::take()?;
         let new = self
             .backend

@@ -110,6 +110,7 @@ pub(crate) fn recorded(handle: EventHandle) -> Result<Option<Arc<Recorded>>> {
 /// Makes an event that belongs to no device yet.
 pub fn create(timing: bool) -> Result<EventHandle> {
     task::allowed()?;
+    reaper::keep_pace();
     let event = Event {
         timing,
         last: Mutex::new(None),

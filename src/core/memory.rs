@@ -187,6 +187,7 @@ pub fn malloc(bytes: u64) -> Result<Addr> {
         return Ok(Addr::from_backend(0));
     }
     device.open()?;
+    reaper::keep_pace();
     let addr = with_reclaim(device, bytes, "device memory", || {
         device.backend.alloc(device.ordinal, bytes)
     })?;
@@ -299,6 +300,7 @@ pub fn host_malloc(bytes: u64) -> Result<Addr> {
         return Ok(Addr::from_backend(0));
     }
     device.open()?;
+    reaper::keep_pace();
     let attempt = || device.backend.host_alloc(device.ordinal, bytes);
     let addr = with_reclaim(device, bytes, "pinned host memory", attempt)?;
     enter(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
-use crate::backend::{Addr, CompileOptions, RawModule, Result};
+use crate::backend::{Addr, CompileOptions, Error, RawModule, Result, Status};
 
 use super::device::{self, Device};
 use super::handle::{Held, Kind, ModuleHandle, Object, Objects, Place, Table};
@@ -81,6 +81,7 @@ pub(crate) fn find(handle: ModuleHandle) -> Result<Held<Module>> {
 
 fn make(origin: Origin) -> Result<ModuleHandle> {
     let device = device::of_task(task::here()?)?;
+    reaper::keep_pace();
     let module = Module::new(origin)?;
     module.on(device)?;
     Ok(ModuleHandle::from_bits(MODULES.insert(Arc::new(module))))
@@ -88,7 +89,15 @@ fn make(origin: Origin) -> Result<ModuleHandle> {
 
 /// Takes ready code, loaded for the task's device at once.
 pub fn load(image: &[u8]) -> Result<ModuleHandle> {
-    make(Origin::Image(image.to_vec()))
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(image.len()).map_err(|_| {
+        Error::new(
+            Status::OutOfMemory,
+            format!("no memory for a copy of the image of {} bytes", image.len()),
+        )
+    })?;
+    copy.extend_from_slice(image);
+    make(Origin::Image(copy))
 }
 
 /// Takes source, compiled for the task's device at once.

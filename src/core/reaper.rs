@@ -3,7 +3,7 @@
 //! One thread, started when the first thing is left. It never binds a device that nobody opened, and it looks
 //! again after naps that grow, so that a long kernel costs it nothing.
 
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,6 +117,12 @@ static STATE: AtomicU8 = AtomicU8::new(AWAKE);
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 const LONGEST_SETTLE: Duration = Duration::from_millis(100);
+/// More than this left and not looked at yet is a backlog.
+const BACKLOG: usize = 1024;
+/// So is more than this that has been looked at and waits for work: that may take its time, so it may be more.
+const LONG_BACKLOG: usize = 16 * BACKLOG;
+/// What waits for work, as of the last look.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Naps without work before the thread sleeps until it is woken.
 const LAST_NAPS: u32 = 5;
 
@@ -160,6 +166,15 @@ pub(crate) fn settle(device: &Device) {
     }
 }
 
+/// Pauses the caller for a moment where things are left faster than they are taken apart. For those who make what is left
+/// later: threads that make and destroy in a loop would fill the memory with remains.
+pub(crate) fn keep_pace() {
+    let backlog = LEFT.len() > BACKLOG || WAITING.load(Ordering::Relaxed) > LONG_BACKLOG;
+    if backlog && !registry::forked() && !registry::exiting() {
+        std::thread::sleep(SHORTEST_NAP);
+    }
+}
+
 fn run() {
     let mut pending: Vec<Batch> = Vec::new();
     let mut nap = SHORTEST_NAP;
@@ -170,10 +185,15 @@ fn run() {
                 std::thread::park();
             }
         }
-        let left: Vec<Remains> = std::iter::from_fn(|| LEFT.pop()).collect();
+        // Not until it is empty: others may leave more for as long as this thread takes it.
+        let left: Vec<Remains> = (0..LEFT.len()).map_while(|_| LEFT.pop()).collect();
         let worked = !left.is_empty();
         pending.extend(batches(left));
         pending.retain_mut(|batch| !batch.try_finish());
+        WAITING.store(
+            pending.iter().map(|batch| batch.remains.len()).sum(),
+            Ordering::Relaxed,
+        );
         nap = if worked {
             SHORTEST_NAP
         } else {
@@ -184,6 +204,9 @@ fn run() {
         } else {
             idle + 1
         };
+        if worked && !LEFT.is_empty() {
+            continue;
+        }
         if idle < LAST_NAPS {
             std::thread::park_timeout(nap);
             continue;
