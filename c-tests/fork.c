@@ -238,6 +238,29 @@ static void *asks_again_and_again(void *data) {
     return NULL;
 }
 
+static void *looks_pointers_up(void *data) {
+    tgpu_pointer_info info = TGPU_POINTER_INFO_INIT;
+    while (!stop) CHECK_STATUS(tgpu_pointer_info_get(data, &info), TGPU_ERROR_NOT_FOUND);
+    return NULL;
+}
+
+/* As a thread for finalizers does: it never had a task. */
+enum { TO_DESTROY = 3000 };
+static tgpu_event events_left[TO_DESTROY];
+static tgpu_task tasks_left[TO_DESTROY];
+static atomic_int handed;
+
+static void *only_destroys(void *data) {
+    for (int i = 0; !stop;) {
+        if (i == handed) continue;
+        CHECK_EQ(tgpu_event_destroy(events_left[i]), TGPU_OK);
+        CHECK_EQ(tgpu_task_destroy(tasks_left[i]), TGPU_OK);
+        CHECK(tgpu_free_deferred(data) != TGPU_OK);
+        i++;
+    }
+    return NULL;
+}
+
 static void works_or_says_forked(void) {
     int32_t count = 0;
     tgpu_status status = tgpu_device_count(&count);
@@ -251,6 +274,29 @@ static void F10_a_child_forked_while_others_count_does_not_hang(void) {
     for (int i = 0; i < 100; i++) in_forked_child(works_or_says_forked); /* the first ones during the search for devices */
     stop = 1;
     for (int i = 0; i < 4; i++) join_thread(threads[i]);
+}
+
+static void F10_a_child_forked_while_others_look_pointers_up_does_not_hang(void) {
+    int32_t count = 0, unknown;
+    pthread_t threads[2];
+    CHECK_OK(tgpu_device_count(&count));
+    for (int i = 0; i < 2; i++) threads[i] = start_thread(looks_pointers_up, &unknown);
+    for (int i = 0; i < 100; i++) in_forked_child(works_or_says_forked);
+    stop = 1;
+    for (int i = 0; i < 2; i++) join_thread(threads[i]);
+}
+
+static void F10_a_child_forked_while_others_only_destroy_does_not_hang(void) {
+    int unknown;
+    pthread_t thread = start_thread(only_destroys, &unknown);
+    for (int i = 0; i < TO_DESTROY; i++) {
+        CHECK_OK(tgpu_event_create(NULL, &events_left[i]));
+        CHECK_OK(tgpu_task_create(NULL, &tasks_left[i]));
+        handed = i + 1;
+        if (i % 30 == 0) in_forked_child(works_or_says_forked);
+    }
+    stop = 1;
+    join_thread(thread);
 }
 
 int main(int argc, char **argv) {
@@ -268,5 +314,7 @@ int main(int argc, char **argv) {
     RUN_IN_CHILD(a_callback_may_fork, AS_IT_IS);
     RUN_IN_CHILD(F10_a_child_of_a_busy_process_is_told_and_does_not_hang, AS_IT_IS);
     RUN_IN_CHILD(F10_a_child_forked_while_others_count_does_not_hang, AS_IT_IS);
+    RUN_IN_CHILD(F10_a_child_forked_while_others_look_pointers_up_does_not_hang, AS_IT_IS);
+    RUN_IN_CHILD(F10_a_child_forked_while_others_only_destroy_does_not_hang, AS_IT_IS);
     return end();
 }

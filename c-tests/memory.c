@@ -3,6 +3,9 @@
 #include "structs.h"
 #include "work.h"
 #include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/syscall.h>
 
 enum { MIB = 1 << 20 };
 
@@ -839,6 +842,37 @@ static void F30_launches_and_ordered_frees_of_many_threads_do_not_deadlock(void)
     for (int i = 0; i < 8; i++) join_thread(threads[i]);
 }
 
+static void free_again(tgpu_device d, uint64_t before) {
+    uint64_t bytes = 0, total = 0;
+    WAIT_UNTIL((sleep_ms(1), CHECK_OK(tgpu_device_memory(d, &bytes, &total)), bytes >= before));
+}
+
+/* A program that shuts itself in after its first calls, from calls that it does not know to be ours. */
+static void what_was_left_is_freed_in_a_sandbox_that_was_entered_later(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    uint64_t before = 0, total = 0;
+    void *p = device_memory(0, MIB);
+    CHECK_OK(tgpu_memset(p, 1, MIB, NULL));
+    CHECK_OK(tgpu_synchronize());
+    CHECK_OK(tgpu_device_memory(0, &before, &total));
+    CHECK_OK(tgpu_free_deferred(p));
+    free_again(0, before + MIB);
+    CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) return; /* not here */
+    for (int i = 0; i < 10; i++) {
+        p = device_memory(0, MIB);
+        CHECK_OK(tgpu_memset(p, 1, MIB, NULL));
+        CHECK_OK(tgpu_free_deferred(p));
+    }
+    free_again(0, before + MIB);
+}
+
 int main(int argc, char **argv) {
     begin(argc, argv);
     RUN(memory_is_aligned_and_does_not_overlap);
@@ -869,6 +903,7 @@ int main(int argc, char **argv) {
     RUN(registering_refuses_what_overlaps);
     RUN_IN_CHILD(many_deferred_frees_beside_many_streams_cost_little, AS_IT_IS);
     RUN_IN_CHILD(no_thread_to_be_had_is_answered_and_made_up_for_later, AS_IT_IS);
+    RUN_IN_CHILD(what_was_left_is_freed_in_a_sandbox_that_was_entered_later, AS_IT_IS);
     RUN_IN_CHILD(F32_running_out_is_answered_and_harmless, LITTLE_MEMORY);
     RUN_IN_CHILD(F32_the_hook_is_called_once_and_may_help, LITTLE_MEMORY);
     RUN_IN_CHILD(F32_a_hook_may_allocate_and_does_not_call_itself, LITTLE_MEMORY);

@@ -16,7 +16,7 @@ use super::error::tgpu_status;
 use super::handles::{tgpu_event, tgpu_stream};
 use super::stream::{in_time, stream};
 use super::structs::{read_or_default, AbiStruct};
-use super::{check_fd, check_flags, guard, guard_answer, guard_quiet, patience, Out};
+use super::{check_fd, check_flags, guard, guard_answer, guard_ending, patience, Out};
 use crate::backend::Status;
 use crate::core;
 use crate::core::handle::EventHandle;
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn tgpu_event_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_event_destroy(e: tgpu_event) -> tgpu_status {
-    guard_quiet(|| core::event::destroy(event(e)))
+    guard_ending(|| core::event::destroy(event(e)))
 }
 
 /// Marks the point that a stream's queue has reached now. Replaces an earlier record.

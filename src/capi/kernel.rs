@@ -10,7 +10,7 @@ use super::error::tgpu_status;
 use super::handles::{tgpu_kernel, tgpu_module};
 use super::module::module;
 use super::structs::{AbiStruct, OutStruct};
-use super::{guard, guard_quiet, invalid, null, text_in, Out};
+use super::{guard, guard_ending, invalid, null, text_in, Out};
 use crate::backend::{HostBlock, HostKernel, HostKernelFn};
 use crate::core;
 use crate::core::handle::KernelHandle;
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn tgpu_kernel_from_host_fn(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_kernel_destroy(k: tgpu_kernel) -> tgpu_status {
-    guard_quiet(|| core::kernel::destroy(kernel(k)))
+    guard_ending(|| core::kernel::destroy(kernel(k)))
 }
 
 /// Tells the limits and costs of a kernel on a device.

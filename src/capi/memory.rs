@@ -22,7 +22,7 @@ use super::error::tgpu_status;
 use super::handles::tgpu_stream;
 use super::stream::stream;
 use super::structs::{AbiStruct, OutStruct};
-use super::{guard, guard_quiet, invalid, null, Out};
+use super::{guard, guard_ending, invalid, null, Out};
 use crate::backend::{Addr, Result};
 use crate::core;
 use std::ffi::c_void;
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn tgpu_malloc(bytes: u64, out: *mut *mut c_void) -> tgpu_
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_free(p: *mut c_void) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| core::memory::free(unsafe { addr(p) }))
+    guard_ending(|| core::memory::free(unsafe { addr(p) }))
 }
 
 /// Allocates memory from a pool of a stream's device, in the order of the stream.
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn tgpu_malloc_async(bytes: u64, s: tgpu_stream, out: *mut
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_free_async(p: *mut c_void, s: tgpu_stream) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| core::memory::free_async(unsafe { addr(p) }, stream(s)))
+    guard_ending(|| core::memory::free_async(unsafe { addr(p) }, stream(s)))
 }
 
 /// Frees device memory later, after everything queued now on its device: the call for finalizers.
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn tgpu_free_async(p: *mut c_void, s: tgpu_stream) -> tgpu
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_free_deferred(p: *mut c_void) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| core::memory::free_deferred(unsafe { addr(p) }))
+    guard_ending(|| core::memory::free_deferred(unsafe { addr(p) }))
 }
 
 /// Allocates pinned host memory that all devices of the current device's backend can reach.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn tgpu_host_malloc(bytes: u64, out: *mut *mut c_void) -> 
 #[no_mangle]
 pub unsafe extern "C" fn tgpu_host_free(p: *mut c_void) -> tgpu_status {
     // SAFETY: looked up in our books, never accessed.
-    guard_quiet(|| core::memory::host_free(unsafe { addr(p) }))
+    guard_ending(|| core::memory::host_free(unsafe { addr(p) }))
 }
 
 /// Pins host memory of the program, so that copies with it are as fast as with memory of

@@ -162,6 +162,13 @@ fn guard_quiet(body: impl FnOnce() -> Result<()>) -> tgpu_status {
     }
 }
 
+/// [`guard_quiet`] for destroy and free, which take locks, and may be all that a thread ever calls.
+#[inline(always)]
+fn guard_ending(body: impl FnOnce() -> Result<()>) -> tgpu_status {
+    let _uncut = crate::core::task::uncut();
+    guard_quiet(body)
+}
+
 #[cold]
 #[inline(never)]
 fn failed(error: Error) -> tgpu_status {

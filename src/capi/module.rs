@@ -13,7 +13,7 @@ use super::device::tgpu_device;
 use super::error::tgpu_status;
 use super::handles::tgpu_module;
 use super::structs::{read_or_default, AbiStruct};
-use super::{guard, guard_quiet, invalid, null, text_in, Out};
+use super::{guard, guard_ending, invalid, null, text_in, Out};
 use crate::backend::{CompileOptions, Result};
 use crate::core;
 use crate::core::handle::ModuleHandle;
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn tgpu_module_global_get(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_module_destroy(m: tgpu_module) -> tgpu_status {
-    guard_quiet(|| core::module::destroy(module(m)))
+    guard_ending(|| core::module::destroy(module(m)))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@
 use super::error::{tgpu_status, TGPU_OK};
 use super::handles::{tgpu_event, tgpu_stream};
 use super::structs::{read_or_default, AbiStruct, OutStruct};
-use super::{check_fd, check_flags, guard, guard_answer, guard_quiet, invalid, null, patience, Out};
+use super::{check_fd, check_flags, guard, guard_answer, guard_ending, invalid, null, patience, Out};
 use crate::backend::{NativeHandle, Priority, Result, Status, StreamSpec};
 use crate::capi::device::tgpu_device;
 use crate::core;
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn tgpu_stream_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_stream_destroy(s: tgpu_stream) -> tgpu_status {
-    guard_quiet(|| core::stream::destroy(stream(s)))
+    guard_ending(|| core::stream::destroy(stream(s)))
 }
 
 /// Gives the current stream of the task's current device. Costs a few nanoseconds.

@@ -22,7 +22,7 @@
 use super::error::tgpu_status;
 use super::handles::tgpu_task;
 use super::structs::{read_or_default, AbiStruct};
-use super::{check_flags, guard, guard_quiet, Out};
+use super::{check_flags, guard, guard_ending, Out};
 use crate::core;
 use crate::core::handle::TaskHandle;
 use crate::core::task::TaskOptions;
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn tgpu_task_create(
 /// Since: 0.1.
 #[no_mangle]
 pub extern "C" fn tgpu_task_destroy(t: tgpu_task) -> tgpu_status {
-    guard_quiet(|| core::task::destroy(TaskHandle::from_bits(t as u64)))
+    guard_ending(|| core::task::destroy(TaskHandle::from_bits(t as u64)))
 }
 
 /// Gives the task that is current on the calling thread: the one swapped in last, else the thread's

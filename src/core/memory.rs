@@ -370,6 +370,7 @@ pub fn host_unregister(addr: Addr) -> Result<()> {
         return Ok(());
     }
     task::allowed()?;
+    let _uncut = task::uncut();
     let fits = |block: &Block| block.kind == PointerKind::HostRegistered;
     let device = strike(addr, "registered host memory", fits)?.device;
     device
@@ -569,6 +570,7 @@ pub(crate) fn fill_on(stream: &Stream, dst: Addr, pattern: &[u8], count: u64) ->
 /// What is known about a pointer.
 pub fn pointer_info(addr: Addr) -> Result<PointerReport> {
     task::allowed()?;
+    let _uncut = task::uncut();
     if let Some((base, block)) = find(addr) {
         return Ok(PointerReport {
             kind: block.kind,

@@ -3,6 +3,7 @@
 //! One thread, started when the first thing is left. It never binds a device that nobody opened, and it looks
 //! again after naps that grow, so that a long kernel costs it nothing.
 
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -189,7 +190,9 @@ fn run() {
         let left: Vec<Remains> = (0..LEFT.len()).map_while(|_| LEFT.pop()).collect();
         let worked = !left.is_empty();
         pending.extend(batches(left));
-        pending.retain_mut(|batch| !batch.try_finish());
+        // A panic is a bug; it costs what its batch holds, and not all that is left from then on.
+        let over = |batch: &mut Batch| catch_unwind(AssertUnwindSafe(|| batch.try_finish())).unwrap_or(true);
+        pending.retain_mut(|batch| !over(batch));
         WAITING.store(
             pending.iter().map(|batch| batch.remains.len()).sum(),
             Ordering::Relaxed,

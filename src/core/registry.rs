@@ -144,9 +144,15 @@ pub(crate) fn helpers_started() {
 /// Says that more is being done than asking questions.
 #[inline]
 pub(crate) fn used() {
-    if !USED.load(Ordering::Relaxed) {
+    if !is_used() {
         USED.store(true, Ordering::SeqCst);
     }
+}
+
+/// True once more was done than asking questions.
+#[inline]
+pub(crate) fn is_used() -> bool {
+    USED.load(Ordering::Relaxed)
 }
 
 /// A short section of a thread that may go on while another one forks, in calls that only ask questions.

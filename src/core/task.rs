@@ -173,6 +173,13 @@ pub(crate) fn present() -> Option<&'static Task> {
     HERE.get().map(|here| &here.task.body)
 }
 
+/// For calls that take locks and that a fork would not know of by anything else: of threads without a task, as finalizers
+/// run on, and before anything was made.
+#[inline]
+pub(crate) fn uncut() -> Option<registry::Uncut> {
+    (HERE.get().is_none() || !registry::is_used()).then(registry::uncut)
+}
+
 /// Answers FORKED and IN_CALLBACK where the runtime must not be touched.
 pub(crate) fn outside() -> Result<()> {
     if registry::forked() {
