@@ -40,7 +40,7 @@
 
 #define HELPER static inline __attribute__((unused))
 
-/* A program that runs longer hangs. */
+/* A test that runs longer hangs. */
 enum { WATCHDOG_SECONDS = 120, WATCHDOG_SECONDS_VALGRIND = 600 };
 
 static const char *running_ = "(before the first test)";
@@ -82,6 +82,10 @@ HELPER void watchdog_(int signal_number) {
     _exit(124);
 }
 
+HELPER void set_watchdog_(void) {
+    alarm(getenv("TASKGPU_TEST_VALGRIND") ? WATCHDOG_SECONDS_VALGRIND : WATCHDOG_SECONDS);
+}
+
 /* True where the devices are those of tests/hip-shim. */
 HELPER int on_shim(void) {
     const char *backends = getenv("TASKGPU_BACKENDS");
@@ -93,7 +97,7 @@ HELPER void begin(int argc, char **argv) {
     if (length < 0) FAIL("readlink /proc/self/exe: %s", strerror(errno));
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGALRM, watchdog_);
-    alarm(getenv("TASKGPU_TEST_VALGRIND") ? WATCHDOG_SECONDS_VALGRIND : WATCHDOG_SECONDS);
+    set_watchdog_();
     if (argc > 1) {
         child_ = running_ = argv[1];
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -132,6 +136,7 @@ HELPER int wanted_(const char *test) {
     do { \
         if (child_ || !wanted_(#test)) break; \
         running_ = #test; \
+        set_watchdog_(); \
         test(); \
         passed_++; \
         printf("ok %s\n", #test); \
@@ -143,6 +148,7 @@ HELPER int wanted_(const char *test) {
         AS_CHILD(test); \
         if (child_ || !wanted_(#test)) break; \
         running_ = #test; \
+        set_watchdog_(); \
         CHECK_CHILD(test, __VA_ARGS__); \
         passed_++; \
         printf("ok %s\n", #test); \

@@ -400,6 +400,71 @@ static void memory_of_others_is_what_the_runtimes_version_says(void) {
     CHECK_EQ(hip_peek(), 0);
 }
 
+/* The runtime counts the threads of a grid along each axis with 32 bits. */
+static void more_threads_than_the_runtime_can_count_are_refused(void) {
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    tgpu_kernel k = kernel_of(nothing, 0, NULL);
+    launch(k, NULL); /* the first launch takes another way */
+    CHECK_OK(tgpu_synchronize());
+    struct state before = state_now();
+    long launches = count_of("hipModuleLaunchKernel");
+    config.grid[0] = 1 << 22, config.block[0] = 1024;
+    CHECK_REFUSED(tgpu_launch(k, &config, NULL), TGPU_ERROR_INVALID_ARGUMENT, "launch of", TEXT(UINT64_C(1) << 32), TEXT(UINT32_MAX), "in x");
+    CHECK_EQ(count_of("hipModuleLaunchKernel"), launches);
+    CHECK_STATE(before);
+    CHECK_OK(tgpu_synchronize());
+    CHECK_OK(tgpu_kernel_destroy(k));
+}
+
+/* Memory of another library that both sides may touch: kernels, copies and fills take it, and it is not ours to free. */
+static void managed_memory_of_others_is_used_like_any(void) {
+    int (*allocate)(void **, size_t, unsigned), (*give_back)(void *);
+    static const char source[] = "extern \"C\" __global__ void add(int *x, int by) { x[threadIdx.x] += by; }\n";
+    enum { N = 64 };
+    tgpu_pointer_info info = TGPU_POINTER_INFO_INIT;
+    tgpu_module m = NULL;
+    tgpu_kernel k = NULL;
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    int back[N], *x = NULL, by = 5, pattern = 1000;
+    void *device = NULL;
+    AS_FUNCTION_(allocate, "hipMallocManaged");
+    AS_FUNCTION_(give_back, "hipFree");
+    CHECK_OK(tgpu_device_set(1));
+    CHECK_EQ(allocate((void **)&x, sizeof back, 1), 0);
+    CHECK_OK(tgpu_pointer_info_get(x + 3, &info));
+    if (strcmp(getenv("HIP_SHIM_VERSION"), "6") > 0) {
+        CHECK_EQ(info.kind, TGPU_POINTER_DEVICE);
+        CHECK_EQ(info.device, 1);
+    } else { /* the runtime calls it the host's */
+        CHECK_EQ(info.kind, TGPU_POINTER_HOST_PINNED);
+    }
+    CHECK_SAME(info.base, x);
+    CHECK_EQ(info.size, sizeof back);
+    for (int i = 0; i < N; i++) x[i] = i;
+    CHECK_OK(tgpu_module_compile(source, NULL, &m));
+    CHECK_OK(tgpu_kernel_get(m, "add", &k));
+    config.block[0] = N;
+    CHECK_OK(tgpu_launch(k, &config, TGPU_ARGS(&x, &by)));
+    CHECK_OK(tgpu_synchronize());
+    for (int i = 0; i < N; i++) CHECK_EQ(x[i], i + 5);
+    CHECK_OK(tgpu_malloc(sizeof back, &device));
+    CHECK_OK(tgpu_memcpy(device, x, sizeof back, NULL));
+    CHECK_OK(tgpu_fill(x, &pattern, sizeof pattern, N / 2, NULL));
+    CHECK_OK(tgpu_memcpy(back, x, sizeof back, NULL));
+    CHECK_OK(tgpu_synchronize());
+    for (int i = 0; i < N; i++) CHECK_EQ(back[i], i < N / 2 ? 1000 : i + 5);
+    CHECK_OK(tgpu_memcpy(x, device, sizeof back, NULL));
+    CHECK_OK(tgpu_synchronize());
+    for (int i = 0; i < N; i++) CHECK_EQ(x[i], i + 5);
+    CHECK_STATUS(tgpu_free(x), TGPU_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(tgpu_host_free(x), TGPU_ERROR_INVALID_ARGUMENT);
+    CHECK_EQ(give_back(x), 0);
+    CHECK_OK(tgpu_free(device));
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m));
+    CHECK_EQ(hip_peek(), 0);
+}
+
 /* Patterns longer than the vendor's fills are doubled by copies, of which one must not say what memory it is. */
 static void every_kind_of_memory_is_filled(void) {
     static unsigned char host[4096] __attribute__((aligned(4096)));
@@ -519,6 +584,9 @@ int main(int argc, char **argv) {
     RUN_IN_CHILD(F28_an_error_of_others_is_neither_taken_nor_blamed_on_us, VERSION_7);
     RUN_IN_CHILD(memory_of_others_is_what_the_runtimes_version_says, VERSION_5);
     RUN_IN_CHILD(memory_of_others_is_what_the_runtimes_version_says, VERSION_6);
+    RUN_IN_CHILD(more_threads_than_the_runtime_can_count_are_refused, FRESH);
+    RUN_IN_CHILD(managed_memory_of_others_is_used_like_any, VERSION_5);
+    RUN_IN_CHILD(managed_memory_of_others_is_used_like_any, VERSION_6);
     RUN_IN_CHILD(every_kind_of_memory_is_filled, FRESH);
     RUN_IN_CHILD(F18_a_range_without_low_is_told, "HIP_SHIM_SCRIPT=priorities 0 to -1");
     RUN_IN_CHILD(F15_an_imported_stream_that_its_owner_has_destroyed_costs_nobody_the_device, FRESH);

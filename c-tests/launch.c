@@ -132,6 +132,38 @@ static void arguments_are_copied_before_the_launch_returns(void) {
     CHECK(memcmp(got.d, "0123456789abcdef", 16) == 0);
 }
 
+/* A module from source tells what its kernels' arguments need. */
+static void arguments_of_kernels_from_source_are_copied_too(void) {
+    static const char source[] =
+        "struct odd { char bytes[3]; };\n"
+        "extern \"C\" __global__ void keep(int *out, char a, odd b, double c, float4 d) {\n"
+        "    out[0] = a; out[1] = b.bytes[2]; out[2] = (int)c; out[3] = (int)d.w;\n"
+        "}\n";
+    struct gate gate = GATE;
+    tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
+    tgpu_module m = NULL;
+    tgpu_kernel k = NULL;
+    int seen[4] = {0}, *memory = NULL;
+    CHECK_OK(tgpu_module_compile(source, NULL, &m));
+    CHECK_OK(tgpu_kernel_get(m, "keep", &k));
+    CHECK_OK(tgpu_malloc(sizeof seen, (void **)&memory));
+    hold(NULL, &gate);
+    int *out = memory;
+    char a = 'a';
+    struct odd b = {"bcd"};
+    double c = 2.5;
+    _Alignas(16) float d[4] = {1, 2, 3, 4};
+    CHECK_OK(tgpu_launch(k, &config, TGPU_ARGS(&out, &a, &b, &c, d)));
+    out = NULL, a = 0, memset(&b, 0, sizeof b), c = 0, memset(d, 0, sizeof d);
+    CHECK_OK(tgpu_kernel_destroy(k));
+    CHECK_OK(tgpu_module_destroy(m)); /* what is queued goes on */
+    open_gate(&gate);
+    CHECK_OK(tgpu_memcpy(seen, memory, sizeof seen, NULL));
+    CHECK_OK(tgpu_synchronize());
+    CHECK_EQ(seen[0], 'a'), CHECK_EQ(seen[1], 'd'), CHECK_EQ(seen[2], 2), CHECK_EQ(seen[3], 4);
+    CHECK_OK(tgpu_free(memory));
+}
+
 static int64_t sum_got;
 
 static void sum_arguments(const tgpu_host_block *b, void *const *args, void *data) {
@@ -365,6 +397,7 @@ int main(int argc, char **argv) {
     RUN(F37_every_block_runs_once_on_the_streams_device_and_knows_its_place);
     RUN(a_block_may_have_all_the_shared_memory_there_is);
     RUN(arguments_are_copied_before_the_launch_returns);
+    RUN(arguments_of_kernels_from_source_are_copied_too);
     RUN(a_kernel_may_have_256_arguments);
     RUN(nothing_runs_on_the_thread_that_launches);
     RUN(many_launches_may_be_queued_ahead);

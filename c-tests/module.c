@@ -41,6 +41,97 @@ static void garbage_is_no_module(void) {
     CHECK_STATE(before);
 }
 
+#define REFUSED_IMAGE(bytes, size, ...) CHECK_REFUSED(tgpu_module_load(bytes, size, &m), TGPU_ERROR_INVALID_IMAGE, __VA_ARGS__)
+#define REFUSED_TEXT(text, ...) REFUSED_IMAGE(text, sizeof text - 1, __VA_ARGS__)
+
+static void garbage_is_named_for_what_it_looks_like(void) {
+    struct state before = state_now();
+    tgpu_module m = (tgpu_module)77;
+    static const unsigned char zeros[4096];
+    unsigned char noise[10000];
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (unsigned char)((i + 77) * 2654435761u >> 11);
+    noise[0] = 0x9c, noise[1] = 0x02, noise[2] = 0xf7;
+    REFUSED_IMAGE(noise, sizeof noise, "10000 bytes that begin with 9c 02 f7");
+    REFUSED_IMAGE(noise, 1, "1 bytes that begin with 9c");
+    REFUSED_IMAGE(zeros, sizeof zeros, "4096 bytes that begin with 00 00");
+    REFUSED_TEXT("<!DOCTYPE html>\n<html><title>404 Not Found</title></html>", "HTML", "download");
+    REFUSED_TEXT("\r\n <HTML>", "HTML");
+    REFUSED_TEXT("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS");
+    REFUSED_TEXT("No such object\nin this store\n", "text that begins with", "No such object");
+    REFUSED_TEXT("extern \"C\" __global__ void k() {}\n", "source", "compiled");
+    REFUSED_TEXT("PK\3\4\24\0\0\0", "zip");
+    REFUSED_TEXT("\37\213\10\0\0\0", "gzip");
+    REFUSED_TEXT("\50\265\57\375\4\0", "zstd");
+    REFUSED_TEXT("!<arch>\nmodule.o/", "static library");
+    REFUSED_TEXT("BC\300\336\65\24\0\0", "LLVM bitcode");
+    REFUSED_TEXT("MZ\220\0\3\0", "Windows");
+    /* For other devices; each device loads its own, these two only what is whole. */
+    REFUSED_TEXT("//\n.version 7.0\n.target sm_70\n.address_size 64\n", "PTX", "NVIDIA");
+    REFUSED_TEXT("\120\355\125\272\1\0\20\0\144\0\0\0\0\0\0\0", "fatbin");
+    REFUSED_TEXT("__CLANG_OFFLOAD_BUNDLE__\1\0\0\0\0\0\0\0", "offload bundle");
+    REFUSED_TEXT("CCOB\2\0\1\0\377\0\0\0\0\0\0\0", "offload bundle");
+    CHECK_SAME(m, 77);
+    CHECK_STATE(before);
+}
+
+/* The header of an ELF file: 64 bits, little-endian, of this type and for this machine, with nothing behind it. */
+static void elf_header(unsigned char header[64], unsigned char type, unsigned char machine) {
+    memset(header, 0, 64);
+    memcpy(header, "\177ELF\2\1\1", 7);
+    header[16] = type, header[18] = machine, header[20] = 1, header[52] = 64;
+}
+
+static void code_for_other_machines_is_named(void) {
+    static const struct {
+        unsigned char machine;
+        const char *what;
+    } machines[] = {{3, "32-bit x86"}, {62, "x86-64"}, {183, "Arm"}, {190, "CUDA devices"}, {224, "AMD GPUs"}, {243, "RISC-V"}, {8, "machine 8"}};
+    struct state before = state_now();
+    tgpu_module m = (tgpu_module)77;
+    unsigned char header[64];
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    const int own = strcmp(device.backend, "hip") == 0    ? 224
+                    : strcmp(device.backend, "cuda") == 0 ? 190
+                    : strcmp(device.arch, "aarch64") == 0 ? 183
+                    : strcmp(device.arch, "riscv64") == 0 ? 243
+                                                          : 62;
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        if (machines[i].machine == own) continue;
+        elf_header(header, 3, machines[i].machine);
+        REFUSED_IMAGE(header, sizeof header, "ELF file for", machines[i].what);
+    }
+    header[4] = 1;
+    REFUSED_IMAGE(header, sizeof header, "64-bit");
+    header[4] = 2, header[5] = 2;
+    REFUSED_IMAGE(header, sizeof header, "little-endian");
+    CHECK_SAME(m, 77);
+    CHECK_STATE(before);
+}
+
+/* Code for this machine's processor: this program itself, which is whole and no module, and parts of it. */
+static void a_program_is_no_module(void) {
+    struct state before = state_now();
+    tgpu_device_info device = TGPU_DEVICE_INFO_INIT;
+    tgpu_module m = (tgpu_module)77;
+    int f = open("/proc/self/exe", O_RDONLY);
+    off_t end = lseek(f, 0, SEEK_END);
+    CHECK(f >= 0 && end > 1000);
+    const size_t size = (size_t)end;
+    char *file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, f, 0);
+    CHECK(file != MAP_FAILED);
+    CHECK_OK(tgpu_device_info_get(device_now(), &device));
+    int host = strcmp(device.backend, "host") == 0;
+    REFUSED_IMAGE(file, size, host ? "taskgpu_host_image" : "not for AMD GPUs");
+    const size_t cuts[] = {4, 5, 16, 20, 63, 64, 100, size / 2, size - 1};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
+        REFUSED_IMAGE(file, cuts[i], host || cuts[i] < 20 ? "cut short" : "not for AMD GPUs");
+    munmap(file, size);
+    close(f);
+    CHECK_SAME(m, 77);
+    CHECK_STATE(before);
+}
+
 static void a_compiler_speaks_of_the_users_file_and_line(void) {
     struct state before = state_now();
     tgpu_compile_options options = TGPU_COMPILE_OPTIONS_INIT;
@@ -149,6 +240,9 @@ int main(int argc, char **argv) {
     begin(argc, argv);
     RUN(a_kernel_from_source_runs);
     RUN(garbage_is_no_module);
+    RUN(garbage_is_named_for_what_it_looks_like);
+    RUN(code_for_other_machines_is_named);
+    RUN(a_program_is_no_module);
     RUN(a_compiler_speaks_of_the_users_file_and_line);
     RUN(module_calls_refuse_null);
     RUN(impossible_sizes_and_texts_are_refused);

@@ -486,7 +486,7 @@ typedef struct tgpu_device_info {
   char pci[32];
   /** Bytes of device memory. */
   uint64_t total_memory;
-  /** Most bytes of dynamic shared memory of one block. */
+  /** Most bytes of shared memory of one block, static and dynamic together. */
   uint64_t max_shared_per_block;
   /** Compute units, multiprocessors, or threads that run blocks on a host device. */
   uint32_t compute_units;
@@ -1957,7 +1957,7 @@ typedef struct tgpu_kernel_info {
   uint32_t warp_size;
   /** Always 0. */
   uint32_t reserved;
-  /** Bytes of static shared memory of a block. */
+  /** Bytes of static shared memory of a block. 0 for a kernel that is a C function of the program. */
   uint64_t static_shared_bytes;
   /** Bytes of local memory of a thread, where registers are spilled to. */
   uint64_t local_bytes;
@@ -2051,8 +2051,8 @@ tgpu_status tgpu_kernel_info_get(tgpu_kernel k, tgpu_device d, tgpu_kernel_info 
  * @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel; TGPU_ERROR_NOT_SUPPORTED if
  *         the kernel cannot run there; TGPU_ERROR_INVALID_IMAGE, TGPU_ERROR_COMPILE_FAILED or
  *         TGPU_ERROR_NOT_FOUND if its module gives no such kernel there;
- *         TGPU_ERROR_INVALID_ARGUMENT if an output is NULL or the items do not fit into one grid;
- *         the device statuses.
+ *         TGPU_ERROR_INVALID_ARGUMENT if an output is NULL, the items do not fit into one grid, or
+ *         the kernel has more static shared memory than a block may; the device statuses.
  *
  * Ownership: nothing changes hands.
  * Threads: any thread.
@@ -2081,7 +2081,10 @@ typedef struct tgpu_launch_config {
   uint32_t grid[3];
   /** Threads of a block in x, y, z. None may be 0. */
   uint32_t block[3];
-  /** Bytes of dynamic shared memory of a block. */
+  /**
+   * Bytes of dynamic shared memory of a block. With the kernel's static shared memory at most the
+   * max_shared_per_block of the device.
+   */
   uint64_t shared_bytes;
   /** The stream, NULL for the current one. */
   tgpu_stream stream;

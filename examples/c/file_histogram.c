@@ -24,21 +24,18 @@
 
 enum { BLOCKS = 16, THREADS = 256, BINS = 256, MIN_PIECE = 16 << 10, MAX_PIECE = 4 << 20 };
 
-/* Each block counts its part of the piece in its shared memory, then adds that to the totals of the device. On a host
- * device a kernel is a C function, called once per block; blocks run at the same time, hence the atomic additions. */
-static void count_bytes(const tgpu_host_block *b, void *const *args, void *data) {
-    const unsigned char *bytes = *(const unsigned char *const *)args[0];
-    uint64_t n = *(const uint64_t *)args[1];
-    _Atomic uint64_t *totals = *(_Atomic uint64_t *const *)args[2];
-    uint32_t *mine = b->shared;
-    uint64_t begin = n * b->index[0] / b->grid[0], end = n * (b->index[0] + 1) / b->grid[0];
-
-    memset(mine, 0, BINS * sizeof *mine);
-    for (uint64_t i = begin; i < end; i++) mine[bytes[i]]++;
-    for (int v = 0; v < BINS; v++)
-        if (mine[v] != 0) atomic_fetch_add_explicit(&totals[v], mine[v], memory_order_relaxed);
-    (void)data;
-}
+/* Each block counts its part of the piece in its shared memory, then adds that to the totals of the device. */
+static const char source[] =
+    "extern \"C\" __global__ void count_bytes(const unsigned char *bytes, unsigned long long n, unsigned long long *totals) {\n"
+    "    __shared__ unsigned mine[256];\n"
+    "    for (unsigned v = threadIdx.x; v < 256; v += blockDim.x) mine[v] = 0;\n"
+    "    __syncthreads();\n"
+    "    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    for (; i < n; i += (unsigned long long)gridDim.x * blockDim.x) atomicAdd(&mine[bytes[i]], 1u);\n"
+    "    __syncthreads();\n"
+    "    for (unsigned v = threadIdx.x; v < 256; v += blockDim.x)\n"
+    "        if (mine[v] != 0) atomicAdd(&totals[v], (unsigned long long)mine[v]);\n"
+    "}\n";
 
 typedef struct { /* what one thread is told, and what it answers */
     pthread_t thread;
@@ -99,7 +96,6 @@ static void *count_slice(void *data) {
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
     config.grid[0] = BLOCKS;
     config.block[0] = THREADS;
-    config.shared_bytes = BINS * sizeof(uint32_t);
     config.stream = counting;
     pthread_barrier_wait(&all_ready);
 
@@ -116,8 +112,7 @@ static void *count_slice(void *data) {
         CHECK(tgpu_memcpy(on_device[i], pinned[i], n, copies));
         CHECK(tgpu_event_record(copied[i], copies));
         CHECK(tgpu_stream_wait_event(counting, copied[i]));
-        void *args[] = {&on_device[i], &n, &totals};
-        CHECK(tgpu_launch(kernel, &config, args));
+        CHECK(tgpu_launch(kernel, &config, TGPU_ARGS(&on_device[i], &n, &totals)));
         CHECK(tgpu_event_record(counted[i], counting));
         in_flight[i] = n;
     }
@@ -156,9 +151,9 @@ static void count_plainly(uint64_t bytes, uint64_t counts[BINS]) {
 }
 
 int main(int argc, char **argv) {
-    const size_t arg_sizes[] = {sizeof(void *), sizeof(uint64_t), sizeof(void *)};
     uint64_t counts[BINS] = {0}, expected[BINS] = {0}, bytes, counted = 0;
     struct stat st;
+    tgpu_module module;
     int32_t devices;
     int wrong = 0;
     double busy = 0;
@@ -171,7 +166,9 @@ int main(int argc, char **argv) {
     bytes = (uint64_t)st.st_size;
 
     CHECK(tgpu_device_count(&devices));
-    CHECK(tgpu_kernel_from_host_fn(count_bytes, NULL, 3, arg_sizes, &kernel)); /* on GPUs: tgpu_module_compile, tgpu_kernel_get */
+    CHECK(tgpu_module_compile(source, NULL, &module));
+    CHECK(tgpu_kernel_get(module, "count_bytes", &kernel));
+    for (int32_t d = 0; d < devices; d++) CHECK(tgpu_module_prepare(module, d)); /* before anybody looks at the clock */
     slice *all = calloc((size_t)devices, sizeof *all);
     if (!all || pthread_barrier_init(&all_ready, NULL, (unsigned)devices + 1)) return perror("file_histogram"), 1;
     uint64_t share = bytes / (uint64_t)devices, rest = bytes % (uint64_t)devices, offset = 0;
@@ -224,6 +221,7 @@ int main(int argc, char **argv) {
            "devices at work at once\n", (double)bytes / wall * 1e-6, (double)bytes / plain * 1e-6, busy * 1e3, wall * 1e3,
            busy / wall, devices);
     CHECK(tgpu_kernel_destroy(kernel));
+    CHECK(tgpu_module_destroy(module));
     pthread_barrier_destroy(&all_ready);
     free(all);
     close(file);

@@ -16,15 +16,12 @@
 
 enum { N = 1 << 20, ROUNDS = 100 };
 
-/* y = a*x + y. A kernel of a host device is a C function, called once per block; the loop is over the block's threads. */
-static void saxpy(const tgpu_host_block *b, void *const *args, void *data) {
-    const float a = *(const float *)args[0], *x = *(const float *const *)args[1];
-    float *y = *(float *const *)args[2];
-    uint32_t n = *(const uint32_t *)args[3], begin = b->index[0] * b->block[0];
-    uint32_t end = n - begin < b->block[0] ? n : begin + b->block[0];
-    for (uint32_t i = begin; i < end; i++) y[i] += a * x[i];
-    (void)data;
-}
+/* y = a*x + y, for every kind of device: it is compiled for each when it is needed there. */
+static const char source[] =
+    "extern \"C\" __global__ void saxpy(float a, const float *x, float *y, unsigned n) {\n"
+    "    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    if (i < n) y[i] += a * x[i];\n"
+    "}\n";
 
 typedef struct { /* what one thread is told, and what it answers */
     pthread_t thread;
@@ -65,10 +62,9 @@ static void *use_one_device(void *data) {
     CHECK(tgpu_stream_wait_event(compute, uploaded));
 
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
-    void *args[] = {&a, &dev_x, &dev_y, &n};
     CHECK(tgpu_kernel_suggest(kernel, N, &config.grid[0], &config.block[0]));
     config.stream = compute;
-    for (int i = 0; i < ROUNDS; i++) CHECK(tgpu_launch(kernel, &config, args));
+    for (int i = 0; i < ROUNDS; i++) CHECK(tgpu_launch(kernel, &config, TGPU_ARGS(&a, &dev_x, &dev_y, &n)));
     CHECK(tgpu_event_record(computed, compute));
 
     CHECK(tgpu_stream_wait_event(copies, computed)); /* and the result goes back when it is there */
@@ -103,12 +99,14 @@ static double now(void) {
 }
 
 int main(void) {
-    const size_t arg_sizes[] = {sizeof(float), sizeof(void *), sizeof(void *), sizeof(uint32_t)};
+    tgpu_module module;
     int32_t devices;
     uint32_t wrong = 0;
     double busy = 0;
     CHECK(tgpu_device_count(&devices));
-    CHECK(tgpu_kernel_from_host_fn(saxpy, NULL, 4, arg_sizes, &kernel)); /* on GPUs: tgpu_module_compile, tgpu_kernel_get */
+    CHECK(tgpu_module_compile(source, NULL, &module));
+    CHECK(tgpu_kernel_get(module, "saxpy", &kernel));
+    for (int32_t d = 0; d < devices; d++) CHECK(tgpu_module_prepare(module, d)); /* now, and not at the first launch there */
 
     work *all = calloc((size_t)devices, sizeof *all);
     if (!all || pthread_barrier_init(&all_together, NULL, (unsigned)devices + 1)) return perror("multi_device"), 1;
@@ -132,6 +130,7 @@ int main(void) {
     printf("overlap: %.1f ms busy in %.1f ms of wall time: %.2f of %d devices at work at once\n", busy * 1e3, wall * 1e3,
            busy / wall, devices);
     CHECK(tgpu_kernel_destroy(kernel));
+    CHECK(tgpu_module_destroy(module));
     pthread_barrier_destroy(&all_together);
     free(all);
     return wrong != 0;

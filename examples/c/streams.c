@@ -13,25 +13,20 @@
 
 enum { N = 1 << 19, STEPS = 60 };
 
-/* x = x * factor + add. A kernel of a host device is a C function, called once per block; the loop is over the threads. */
-static void step(const tgpu_host_block *b, void *const *args, void *data) {
-    uint32_t *x = *(uint32_t *const *)args[0], n = *(const uint32_t *)args[1];
-    uint32_t factor = *(const uint32_t *)args[2], add = *(const uint32_t *)args[3];
-    for (uint32_t t = 0; t < b->block[0]; t++) {
-        uint32_t i = b->index[0] * b->block[0] + t;
-        if (i < n) x[i] = x[i] * factor + add;
-    }
-    (void)data;
-}
+/* x = x * factor + add, for every kind of device. */
+static const char source[] =
+    "extern \"C\" __global__ void step(unsigned *x, unsigned n, unsigned factor, unsigned add) {\n"
+    "    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    if (i < n) x[i] = x[i] * factor + add;\n"
+    "}\n";
 static tgpu_kernel kernel;
 
 static void queue_step(tgpu_stream s, void *x, uint32_t factor, uint32_t add) {
     uint32_t n = N;
     tgpu_launch_config config = TGPU_LAUNCH_CONFIG_INIT;
-    void *args[] = {&x, &n, &factor, &add};
     CHECK(tgpu_kernel_suggest(kernel, n, &config.grid[0], &config.block[0]));
     config.stream = s;
-    CHECK(tgpu_launch(kernel, &config, args)); /* copies the arguments: they may go away now */
+    CHECK(tgpu_launch(kernel, &config, TGPU_ARGS(&x, &n, &factor, &add))); /* copied: they may go away now */
 }
 
 static int expect(const char *what, void *dev, uint32_t expected) {
@@ -45,11 +40,12 @@ static int expect(const char *what, void *dev, uint32_t expected) {
 }
 
 int main(void) {
-    const size_t arg_sizes[] = {sizeof(void *), sizeof(uint32_t), sizeof(uint32_t), sizeof(uint32_t)};
+    tgpu_module module;
     uint32_t expected = 1;
     void *x;
     int wrong = 0;
-    CHECK(tgpu_kernel_from_host_fn(step, NULL, 4, arg_sizes, &kernel)); /* on GPUs: tgpu_module_compile, tgpu_kernel_get */
+    CHECK(tgpu_module_compile(source, NULL, &module));
+    CHECK(tgpu_kernel_get(module, "step", &kernel));
     CHECK(tgpu_malloc(N * sizeof(uint32_t), &x));
 
     /* Order on one stream: each step sees what the one before it wrote. */
@@ -128,5 +124,6 @@ int main(void) {
     CHECK(tgpu_free(x));
     CHECK(tgpu_free(y));
     CHECK(tgpu_kernel_destroy(kernel));
+    CHECK(tgpu_module_destroy(module));
     return wrong != 0;
 }

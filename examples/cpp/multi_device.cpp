@@ -12,14 +12,13 @@
 constexpr std::uint32_t n = 1 << 20;
 constexpr int rounds = 100;
 
-// y = a*x + y. A kernel of a host device is a function, called once per block; the loop is over the block's threads.
-void saxpy(const taskgpu::HostBlock &b, float a, const float *x, float *y, std::uint32_t count) {
-    const std::uint32_t begin = b.index[0] * b.block[0];
-    const std::uint32_t end = count - begin < b.block[0] ? count : begin + b.block[0];
-    for (std::uint32_t i = begin; i < end; ++i) {
-        y[i] += a * x[i];
-    }
+// y = a*x + y, for every kind of device: it is compiled for each when it is needed there.
+constexpr char source[] = R"(
+extern "C" __global__ void saxpy(float a, const float *x, float *y, unsigned count) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) y[i] += a * x[i];
 }
+)";
 using Saxpy = taskgpu::TypedKernel<float, const float *, float *, std::uint32_t>;
 
 struct Answer {
@@ -70,7 +69,11 @@ Answer use_one_device(taskgpu::Device device, const Saxpy &kernel) {
 
 int main() try {
     const taskgpu::DeviceRange devices = taskgpu::devices();
-    const Saxpy kernel = taskgpu::Kernel::from_host<saxpy>(); // one for all devices; on GPUs: Module::compile, Kernel::get
+    const taskgpu::Module module = taskgpu::Module::compile(source);
+    const Saxpy kernel = taskgpu::Kernel::get<float, const float *, float *, std::uint32_t>(module, "saxpy"); // one for all
+    for (taskgpu::Device device : devices) {
+        module.prepare(device); // now, and not at the first launch there
+    }
     std::vector<Answer> answers(devices.size());
     std::vector<std::thread> threads;
 

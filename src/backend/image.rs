@@ -5,6 +5,9 @@ use std::borrow::Cow;
 
 const FATBIN_MAGIC: u32 = 0xBA55_ED50;
 const FATBIN_WRAPPER_MAGIC: u32 = 0x4662_43B1;
+/// Sections with all symbols, and with references.
+const SYMTAB: u64 = 2;
+const RELA: u64 = 4;
 /// A section without bytes in the file.
 const NOBITS: u64 = 8;
 /// The section with the symbols that others may use.
@@ -62,7 +65,7 @@ pub fn look(image: &[u8]) -> Looks {
             return Looks::Other(what.into());
         }
     }
-    if image.starts_with(b"__CLANG_OFFLOAD_BUNDLE__") {
+    if image.starts_with(b"__CLANG_OFFLOAD_BUNDLE__") || image.starts_with(b"CCOB") {
         return Looks::Bundle;
     }
     text(image)
@@ -168,7 +171,57 @@ pub struct Elf<'a> {
     image: &'a [u8],
 }
 
+/// A part of an ELF file.
+pub struct Section {
+    kind: u64,
+    flags: u64,
+    /// Where it lies once it is loaded.
+    pub address: u64,
+    /// Where it lies in the file.
+    pub offset: u64,
+    bytes: u64,
+    link: u64,
+    /// The number of the section that it is about.
+    pub info: u64,
+}
+
+impl Section {
+    /// Its contents are references from another section.
+    pub fn has_references(&self) -> bool {
+        self.kind == RELA
+    }
+
+    /// It is there once the file is loaded.
+    pub fn in_memory(&self) -> bool {
+        self.flags & 2 != 0
+    }
+
+    /// It is code.
+    pub fn has_code(&self) -> bool {
+        self.flags & 4 != 0
+    }
+}
+
+/// A symbol of an ELF file.
+pub struct Symbol<'a> {
+    /// Its name in the object.
+    pub name: &'a str,
+    /// 1 for variables, 2 for functions, 6 for variables of each thread.
+    pub kind: u64,
+    /// Its address.
+    pub value: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// The number of its section.
+    pub section: usize,
+}
+
 impl<'a> Elf<'a> {
+    /// A file that was just made here.
+    pub fn new(image: &'a [u8]) -> Elf<'a> {
+        Elf { image }
+    }
+
     /// Checks the file. `machine` is the number that its code must be for, `what` and `devices` name it in a refusal:
     /// "a cubin", "CUDA devices".
     pub fn check(image: &'a [u8], machine: u16, what: &str, devices: &str) -> Result<Elf<'a>> {
@@ -232,6 +285,58 @@ impl<'a> Elf<'a> {
             }
         }
         Some(true)
+    }
+
+    /// All sections, in the order of their numbers.
+    pub fn all_sections(&self) -> Option<Vec<Section>> {
+        let (start, size, count) = self.sections()?;
+        (0..count)
+            .map(|i| {
+                let at = start + i * size;
+                Some(Section {
+                    kind: self.field(at + 4, 4)?,
+                    flags: self.field(at + 8, 8)?,
+                    address: self.field(at + 16, 8)?,
+                    offset: self.field(at + 24, 8)?,
+                    bytes: self.field(at + 32, 8)?,
+                    link: self.field(at + 40, 4)?,
+                    info: self.field(at + 44, 4)?,
+                })
+            })
+            .collect()
+    }
+
+    /// All symbols, also those for nobody else, in the order of their numbers.
+    pub fn symbols(&self) -> Option<Vec<Symbol<'a>>> {
+        let sections = self.all_sections()?;
+        let table = sections.iter().find(|section| section.kind == SYMTAB)?;
+        let names = sections.get(table.link as usize)?.offset;
+        (0..table.bytes / 24)
+            .map(|i| {
+                let at = table.offset + i * 24;
+                let name = self
+                    .image
+                    .get(usize::try_from(names + self.field(at, 4)?).ok()?..)?;
+                Some(Symbol {
+                    name: std::str::from_utf8(text_part(name)).ok()?,
+                    kind: self.field(at + 4, 1)? & 15,
+                    value: self.field(at + 8, 8)?,
+                    size: self.field(at + 16, 8)?,
+                    section: self.field(at + 6, 2)? as usize,
+                })
+            })
+            .collect()
+    }
+
+    /// What a section of references has: an address each, the number of the symbol there, and how far behind it.
+    pub fn references(&self, section: &Section) -> Option<Vec<(u64, usize, i64)>> {
+        (0..section.bytes / 24)
+            .map(|i| {
+                let at = section.offset + i * 24;
+                let symbol = self.field(at + 12, 4)? as usize;
+                Some((self.field(at, 8)?, symbol, self.field(at + 16, 8)? as i64))
+            })
+            .collect()
     }
 
     /// Where the sections are described, the bytes of each description, and how many there are.
@@ -330,6 +435,7 @@ pub(crate) mod tests {
         assert_eq!(look(&elf_file(190, 100)), Looks::Elf);
         assert_eq!(look(&FATBIN_MAGIC.to_le_bytes()), Looks::Fatbin);
         assert_eq!(look(b"__CLANG_OFFLOAD_BUNDLE__\x01"), Looks::Bundle);
+        assert_eq!(look(b"CCOB\x02\0"), Looks::Bundle);
         assert_eq!(
             look(b"/* .version 7.0 */ .target"),
             Looks::Text("/* .version 7.0 */ .target".into())

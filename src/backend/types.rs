@@ -167,7 +167,7 @@ pub struct DeviceInfo {
     pub max_block: [u32; 3],
     /// Most blocks of a grid in each dimension.
     pub max_grid: [u32; 3],
-    /// Most bytes of dynamic shared memory of one block.
+    /// Most bytes of shared memory of one block, static and dynamic together.
     pub max_shared_per_block: u64,
     /// The vendor's number of its least urgent priority.
     pub priority_least: i32,

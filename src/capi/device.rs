@@ -43,7 +43,7 @@ pub struct tgpu_device_info {
     pub pci: [c_char; 32],
     /// Bytes of device memory.
     pub total_memory: u64,
-    /// Most bytes of dynamic shared memory of one block.
+    /// Most bytes of shared memory of one block, static and dynamic together.
     pub max_shared_per_block: u64,
     /// Compute units, multiprocessors, or threads that run blocks on a host device.
     pub compute_units: u32,

@@ -71,7 +71,7 @@ pub struct tgpu_kernel_info {
     pub warp_size: u32,
     /// Always 0.
     pub reserved: u32,
-    /// Bytes of static shared memory of a block.
+    /// Bytes of static shared memory of a block. 0 for a kernel that is a C function of the program.
     pub static_shared_bytes: u64,
     /// Bytes of local memory of a thread, where registers are spilled to.
     pub local_bytes: u64,
@@ -239,8 +239,8 @@ pub unsafe extern "C" fn tgpu_kernel_info_get(
 /// @return TGPU_OK; TGPU_ERROR_INVALID_HANDLE if k is no live kernel; TGPU_ERROR_NOT_SUPPORTED if
 ///         the kernel cannot run there; TGPU_ERROR_INVALID_IMAGE, TGPU_ERROR_COMPILE_FAILED or
 ///         TGPU_ERROR_NOT_FOUND if its module gives no such kernel there;
-///         TGPU_ERROR_INVALID_ARGUMENT if an output is NULL or the items do not fit into one grid;
-///         the device statuses.
+///         TGPU_ERROR_INVALID_ARGUMENT if an output is NULL, the items do not fit into one grid, or
+///         the kernel has more static shared memory than a block may; the device statuses.
 ///
 /// Ownership: nothing changes hands.
 /// Threads: any thread.

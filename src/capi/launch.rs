@@ -28,7 +28,8 @@ pub struct tgpu_launch_config {
     pub grid: [u32; 3],
     /// Threads of a block in x, y, z. None may be 0.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory of a block.
+    /// Bytes of dynamic shared memory of a block. With the kernel's static shared memory at most the
+    /// max_shared_per_block of the device.
     pub shared_bytes: u64,
     /// The stream, NULL for the current one.
     pub stream: tgpu_stream,

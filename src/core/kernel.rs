@@ -12,6 +12,7 @@ use crate::backend::{Code, Error, FunctionInfo, HostKernel, RawFunction, Result,
 use super::calls::Call;
 use super::device::{self, Device};
 use super::handle::{Held, KernelHandle, Kind, ModuleHandle, Object, Objects, Place, Table};
+use super::launch;
 use super::module::{self, Module};
 use super::registry::{self, runtime};
 use super::task;
@@ -214,7 +215,7 @@ pub fn suggest(kernel: KernelHandle, items: u64) -> Result<(u32, u32)> {
     let block = device
         .backend
         .function_block_size(device.ordinal, code, 0)
-        .map_err(|e| device.concern(e))?
+        .map_err(|e| device.concern(launch::name("shape for", &kernel.name, e)))?
         .max(1);
     let blocks = items.div_ceil(u64::from(block)).max(1);
     let most = device.info()?.max_grid[0];

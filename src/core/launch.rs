@@ -32,7 +32,7 @@ fn again(kernel: KernelHandle, stream: StreamHandle, shape: &Shape, args: Args<'
     let launched = stream.queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args));
     Some(launched.map(|()| stream.launched(number)).map_err(|error| {
         let kernel = kernel::name(number).unwrap_or_default();
-        stream.concern(name(&kernel, error))
+        stream.concern(name("launch of", &kernel, error))
     }))
 }
 
@@ -53,7 +53,7 @@ fn launch_referenced(
     let code = kernel.on(device)?;
     stream
         .queue(|raw| device.backend.launch(device.ordinal, raw, code, shape, args))
-        .map_err(|e| stream.concern(name(&kernel.name, e)))?;
+        .map_err(|e| stream.concern(name("launch of", &kernel.name, e)))?;
     stream.launched(kernel.number);
     Ok(())
 }
@@ -108,11 +108,11 @@ fn refuse(kernel: &Kernel, device: &Device, shape: &Shape) -> Error {
     Error::new(Status::InvalidArgument, text).on_device(device.index)
 }
 
-/// Names the kernel in an error of the backend.
+/// Says in an error of the backend what was wanted of which kernel.
 #[cold]
-fn name(kernel: &str, error: Error) -> Error {
+pub(super) fn name(what: &str, kernel: &str, error: Error) -> Error {
     let detail = error.detail();
-    let mut named = Error::new(detail.status, format!("launch of {kernel}: {}", detail.text));
+    let mut named = Error::new(detail.status, format!("{what} {kernel}: {}", detail.text));
     if let Some(native) = &detail.native {
         named = named.native(native.clone());
     }

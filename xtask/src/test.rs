@@ -25,13 +25,13 @@ const STRICT: &[&str] = &["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// Threads that keep each other busy take too long where only one of them runs at a time. The vendor's library is not
 /// ours to judge. Code compiled for this very processor has
 /// instructions that it does not know.
-const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source"];
+const NOT_UNDER_VALGRIND: &[&str] = &["threads", "hip", "module", "source", "cache"];
 /// What programs are named like that have the HIP runtime of tests/hip-shim under them, and run nowhere else.
 const ON_SHIM: &str = "hip_";
 /// What several GPUs are tested with; host devices and those of tests/hip-shim must pass it too.
 const SEVERAL_DEVICES: &str = "tests/gpu/multi.c";
-/// These bring a runtime of their own.
-const NOT_ON_SHIM: &[&str] = &["hip"];
+/// These bring a runtime of their own, or watch the compiler of host devices.
+const NOT_ON_SHIM: &[&str] = &["hip", "cache"];
 
 /// What has been tried so far.
 #[derive(Default)]
@@ -343,7 +343,7 @@ fn c_programs(tally: &mut Tally, folder: &Path, only: Option<&str>) -> Result<()
         let programs = on_shim.into_iter().map(|program| program.with_rocm(&rocm));
         group(tally, "C and C++ tests on four HIP devices", programs.collect());
     }
-    group(tally, "examples", place.examples()?);
+    group(tally, "examples", place.examples("example", "C++ example")?);
     if named("Julia") {
         match Julia::get(&folder.join("../julia")) {
             Ok(julia) => group(tally, "Julia", place.julia(&julia)?),
@@ -439,12 +439,14 @@ fn linked_with_hip(tally: &mut Tally, folder: &Path) {
     tally.check();
 }
 
-/// Pages with a program in a language. All of them double 1, 2 and 3, and say so.
+/// Pages, or sections of them, with a program in a language. All of them double 1, 2 and 3, and say so.
 const GUIDES: &[(&str, &str)] = &[
-    ("README.md", "c"),
-    ("README.md", "cpp"),
-    ("README.md", "julia"),
-    ("README.md", "python"),
+    ("README.md: A program", "c"),
+    ("README.md: A program", "cpp"),
+    ("README.md: Four languages", "c"),
+    ("README.md: Four languages", "cpp"),
+    ("README.md: Four languages", "julia"),
+    ("README.md: Four languages", "python"),
     ("docs/languages/c.md", "c"),
     ("docs/languages/cpp.md", "cpp"),
     ("docs/languages/julia.md", "julia"),
@@ -559,6 +561,7 @@ impl Place<'_> {
             programs.push(self.program(&source, "C++17, shared, HIP", "g++", &["-std=c++17"]));
         }
         programs.push(self.program(&root().join(SEVERAL_DEVICES), "shared, HIP", "cc", &["-std=c11"]));
+        programs.extend(self.examples("example, HIP", "C++ example, HIP")?);
         for program in &mut programs {
             program
                 .run
@@ -570,20 +573,29 @@ impl Place<'_> {
         Ok(programs)
     }
 
-    fn examples(&self) -> Result<Vec<Program>, String> {
+    /// The same programs for every kind of device.
+    fn examples(&self, c: &str, cpp: &str) -> Result<Vec<Program>, String> {
         let mut programs = Vec::new();
         for source in sources("examples/c", "c")? {
-            programs.push(self.program(&source, "example", "cc", &["-std=c11", "-O2"]));
+            programs.push(self.program(&source, c, "cc", &["-std=c11", "-O2"]));
         }
         for source in sources("examples/cpp", "cpp")? {
-            programs.push(self.program(&source, "C++ example", "c++", &["-std=c++17", "-O2"]));
+            programs.push(self.program(&source, cpp, "c++", &["-std=c++17", "-O2"]));
         }
         for program in &mut programs {
             if program.name.starts_with("file_histogram") {
                 program.run.arg("examples/data/harbour.txt");
             } else if program.name.starts_with("mandelbrot") {
                 let kernel = "examples/kernels/mandelbrot.hip";
-                program.run.arg(kernel).arg(self.target.join("mandelbrot.ppm"));
+                let picture = self.binary(
+                    "mandelbrot",
+                    if program.name.contains("HIP") {
+                        "HIP.ppm"
+                    } else {
+                        "host.ppm"
+                    },
+                );
+                program.run.arg(kernel).arg(picture);
             }
         }
         Ok(programs)
@@ -737,11 +749,11 @@ impl Place<'_> {
 
     /// The first program in `language` that a page shows, as a file.
     fn guide(&self, page: &str, language: &str) -> Result<PathBuf, String> {
-        let text = read(&root().join(page))?;
-        // README.md has other programs before.
-        let text = text
-            .split_once("## Four languages")
-            .map_or(text.as_str(), |(_, after)| after);
+        let (path, section) = page.split_once(": ").unwrap_or((page, ""));
+        let text = read(&root().join(path))?;
+        let (_, text) = text
+            .split_once(&format!("# {section}"))
+            .ok_or(format!("{path} has no section \"{section}\""))?;
         let program = text
             .split_once(&format!("```{language}\n"))
             .and_then(|(_, rest)| rest.split_once("```"))
@@ -753,9 +765,10 @@ impl Place<'_> {
             "fortran" => "f90",
             other => other,
         };
-        let path = self
-            .target
-            .join(format!("guide-{}.{ending}", page.replace(['/', '.'], "-")));
+        let path = self.target.join(format!(
+            "guide-{}.{ending}",
+            page.replace(['/', '.', ':', ' '], "-")
+        ));
         std::fs::write(&path, program).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(path)
     }

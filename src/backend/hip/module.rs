@@ -21,6 +21,9 @@ use crate::backend::{
     Addr, Args, Code, Error, FunctionInfo, RawFunction, RawModule, RawStream, Result, Shape, Status,
 };
 
+/// Most threads of a grid along each axis: the runtime counts them with 32 bits.
+const MOST_THREADS: u64 = u32::MAX as u64;
+
 /// A loaded module.
 struct Module {
     native: hipModule_t,
@@ -220,6 +223,9 @@ pub(super) fn launch(
     if shape.shared_bytes > function.most_shared {
         return Err(too_much_shared(device, function, shape.shared_bytes));
     }
+    if (0..3).any(|axis| threads_along(shape, axis) > MOST_THREADS) {
+        return Err(too_many_threads(device, shape));
+    }
     let _current = device.set_current()?;
     let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
     // SAFETY: function and stream are live and of one device, which is current. The caller vouches for the arguments, which
@@ -246,6 +252,28 @@ pub(super) fn launch(
         return Ok(());
     }
     Err(refused(device, function, shape, args, answer))
+}
+
+/// Threads of the whole grid along an axis.
+#[inline]
+fn threads_along(shape: &Shape, axis: usize) -> u64 {
+    u64::from(shape.grid[axis]) * u64::from(shape.block[axis])
+}
+
+#[cold]
+fn too_many_threads(device: &Device, shape: &Shape) -> Error {
+    let axis = (0..3).max_by_key(|&axis| threads_along(shape, axis)).unwrap_or(0);
+    Error::new(
+        Status::InvalidArgument,
+        format!(
+            "{} blocks of {} threads in {} are {} threads; HIP device {} takes up to {MOST_THREADS} along each axis",
+            shape.grid[axis],
+            shape.block[axis],
+            ["x", "y", "z"][axis],
+            threads_along(shape, axis),
+            device.ordinal
+        ),
+    )
 }
 
 #[cold]

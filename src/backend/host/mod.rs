@@ -164,19 +164,55 @@ fn native_priority(priority: Priority) -> i32 {
     }
 }
 
-/// A kernel's code, and the most threads of a block that it runs with.
+/// What a kernel asks of a block.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// The most threads that it runs with.
+    max_threads: u32,
+    /// Bytes of shared memory that every block has.
+    static_shared: u64,
+}
+
+/// A kernel's code, and what it needs.
 #[inline]
-fn kernel_of<'a>(code: Code<'a>) -> (&'a HostKernel, u32) {
+fn kernel_of<'a>(code: Code<'a>) -> (&'a HostKernel, Needs) {
     match code {
-        Code::Host(kernel) => (kernel, MAX_THREADS),
+        Code::Host(kernel) => {
+            let needs = Needs {
+                max_threads: MAX_THREADS,
+                static_shared: 0,
+            };
+            (kernel, needs)
+        }
         Code::Function(raw) => {
             let function = module::function_of(raw);
-            (&function.kernel, function.max_threads)
+            let needs = Needs {
+                max_threads: function.max_threads,
+                static_shared: function.static_shared_bytes,
+            };
+            (&function.kernel, needs)
         }
     }
 }
 
-fn check_shape(shape: &Shape, most: u32) -> Result<()> {
+/// Refuses more shared memory than a block may have.
+#[inline]
+fn check_shared(dynamic: u64, needs: Needs) -> Result<()> {
+    let static_shared = needs.static_shared;
+    match dynamic.checked_add(static_shared) {
+        Some(all) if all <= SHARED_BYTES => Ok(()),
+        _ => Err(Error::new(
+            Status::InvalidArgument,
+            format!(
+                "a block asks for {dynamic} bytes of dynamic and {static_shared} bytes of static shared memory; the limit \
+                 of both together is {SHARED_BYTES}"
+            ),
+        )),
+    }
+}
+
+fn check_shape(shape: &Shape, needs: Needs) -> Result<()> {
+    let most = needs.max_threads;
     let within = |value: &[u32; 3], most: &[u32; 3]| value.iter().zip(most).all(|(v, m)| *v >= 1 && v <= m);
     if !within(&shape.grid, &MAX_GRID) {
         return Err(Error::new(
@@ -197,16 +233,7 @@ fn check_shape(shape: &Shape, most: u32) -> Result<()> {
             ),
         ));
     }
-    if shape.shared_bytes > SHARED_BYTES {
-        return Err(Error::new(
-            Status::InvalidArgument,
-            format!(
-                "{} bytes of shared memory; the most is {SHARED_BYTES}",
-                shape.shared_bytes
-            ),
-        ));
-    }
-    Ok(())
+    check_shared(shape.shared_bytes, needs)
 }
 
 impl Backend for HostBackend {
@@ -602,10 +629,10 @@ impl Backend for HostBackend {
         shape: &Shape,
         args: Args<'_>,
     ) -> Result<()> {
-        let (kernel, most) = kernel_of(code);
+        let (kernel, needs) = kernel_of(code);
         let stream = stream_of(stream)?;
         stream.prepare(self.pool)?;
-        check_shape(shape, most)?;
+        check_shape(shape, needs)?;
         let launch = work::Launch::new(kernel, shape, args)?;
         stream.push(self.pool, Op::Launch(launch));
         Ok(())
@@ -635,23 +662,20 @@ impl Backend for HostBackend {
 
     fn function_info(&self, device: u32, code: Code<'_>) -> Result<FunctionInfo> {
         self.device(device)?;
+        let (_, needs) = kernel_of(code);
         Ok(FunctionInfo {
-            max_threads_per_block: kernel_of(code).1,
+            max_threads_per_block: needs.max_threads,
             registers: 0,
-            static_shared_bytes: 0,
+            static_shared_bytes: needs.static_shared,
             local_bytes: 0,
         })
     }
 
     fn function_block_size(&self, device: u32, code: Code<'_>, shared_bytes: u64) -> Result<u32> {
         self.device(device)?;
-        if shared_bytes > SHARED_BYTES {
-            return Err(Error::new(
-                Status::InvalidArgument,
-                format!("{shared_bytes} bytes of shared memory; the most is {SHARED_BYTES}"),
-            ));
-        }
+        let (_, needs) = kernel_of(code);
+        check_shared(shared_bytes, needs)?;
         // A block is one call of a function that loops over its threads: the longer the loop, the less the call costs.
-        Ok(kernel_of(code).1)
+        Ok(needs.max_threads)
     }
 }

@@ -35,7 +35,8 @@ struct Entry {
     arg_sizes: *const usize,
     arg_count: usize,
     max_threads: u32,
-    reserved: u32,
+    /// 0 in modules from before there was this field, which needed none.
+    static_shared_bytes: u32,
 }
 
 /// A variable of an image. `tgpu_host_variable`.
@@ -61,6 +62,7 @@ struct Image {
 pub(super) struct Function {
     pub(super) kernel: HostKernel,
     pub(super) max_threads: u32,
+    pub(super) static_shared_bytes: u64,
 }
 
 /// A loaded shared object.
@@ -206,6 +208,7 @@ impl Object {
                 let function = Function {
                     kernel: HostKernel::from_caller(code, data, &sizes),
                     max_threads: entry.max_threads,
+                    static_shared_bytes: entry.static_shared_bytes.into(),
                 };
                 functions.insert(name, function);
             }
@@ -317,5 +320,32 @@ mod tests {
         for n in [64, image.len() / 2, image.len() - 1] {
             assert!(why(&image[..n]).contains("cut short"), "{n} bytes");
         }
+    }
+
+    #[test]
+    fn the_module_that_the_manual_shows_is_loaded() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(root.join("docs/kernels.md")).expect("the page is there");
+        let (_, rest) = page.split_once("```c\n").expect("it shows a module");
+        let (shown, _) = rest.split_once("```").expect("the module ends");
+        let folder = std::env::temp_dir().join(format!("taskgpu-module-test-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let old = "1024, 0}}";
+        assert!(shown.contains(old), "the last field of its entry");
+        for (code, bytes) in [(shown.to_owned(), 0), (shown.replace(old, "1024, 4096}}"), 4096)] {
+            let (source, made) = (folder.join("module.c"), folder.join("module.so"));
+            std::fs::write(&source, code).expect("the source is written");
+            let built = std::process::Command::new("cc")
+                .args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"])
+                .args([&root.join("include"), &source, std::path::Path::new("-o"), &made])
+                .status();
+            assert!(built.expect("cc runs").success());
+            let module = load(&std::fs::read(&made).expect("the module")).expect("it loads");
+            let twice = function_of(function(module, "twice").expect("it has the kernel"));
+            assert_eq!((twice.max_threads, twice.static_shared_bytes), (1024, bytes));
+            assert_eq!(twice.kernel.arg_sizes(), [8]);
+            destroy(module);
+        }
+        std::fs::remove_dir_all(&folder).expect("the folder goes");
     }
 }

@@ -21,12 +21,21 @@ const DEVICE_5: hipMemoryType = 1;
 const UNREGISTERED_6: hipMemoryType = 0;
 const HOST_6: hipMemoryType = 1;
 const DEVICE_6: hipMemoryType = 2;
+const MANAGED_6: hipMemoryType = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Device,
+    /// Of a device, and the host may touch it.
+    Managed,
     Pinned,
     Registered,
+}
+
+impl Kind {
+    fn is_on_device(self) -> bool {
+        matches!(self, Kind::Device | Kind::Managed)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -49,17 +58,21 @@ fn block_of(address: *const c_void) -> Option<(u64, Block)> {
 
 fn place(address: *const c_void) -> Place {
     match block_of(address) {
-        Some((_, block)) if block.kind == Kind::Device => Place::Device(block.device.ordinal),
+        Some((_, block)) if block.kind.is_on_device() => Place::Device(block.device.ordinal),
         _ => Place::Host,
     }
 }
 
 /// Puts device memory on the books.
 pub fn enlist(address: Addr, bytes: usize, device: &'static Device) {
+    enlist_as(Kind::Device, address, bytes, device);
+}
+
+fn enlist_as(kind: Kind, address: Addr, bytes: usize, device: &'static Device) {
     let block = Block {
         bytes: bytes as u64,
         device,
-        kind: Kind::Device,
+        kind,
     };
     BLOCKS.lock().insert(address.value(), block);
     ALLOCATIONS.up();
@@ -68,7 +81,7 @@ pub fn enlist(address: Addr, bytes: usize, device: &'static Device) {
 /// The device of memory that begins here.
 pub fn device_of(address: *mut c_void) -> Hip<&'static Device> {
     match BLOCKS.lock().get(&(address as u64)) {
-        Some(block) if block.kind == Kind::Device => Ok(block.device),
+        Some(block) if block.kind.is_on_device() => Ok(block.device),
         _ => Err(hipErrorInvalidValue),
     }
 }
@@ -78,6 +91,22 @@ pub fn delist(address: *mut c_void) {
     if BLOCKS.lock().remove(&(address as u64)).is_some() {
         ALLOCATIONS.down();
     }
+}
+
+unsafe fn allocate(call: &Call, kind: Kind, out: *mut *mut c_void, bytes: usize) -> Hip<()> {
+    if out.is_null() {
+        return Err(hipErrorInvalidValue);
+    }
+    capture::unsafe_call()?;
+    let device = current_open()?;
+    if bytes == 0 {
+        // SAFETY: `out` is the caller's.
+        return unsafe { write(out, std::ptr::null_mut()) };
+    }
+    let address = answer(runtime().backend.alloc(device.ordinal, bytes as u64))?;
+    enlist_as(kind, address, bytes, device);
+    // SAFETY: as above.
+    unsafe { call.give(out, address.as_ptr()) }
 }
 
 /// An address of ours for the backend below.
@@ -158,17 +187,13 @@ fn fill(to: *mut c_void, pattern: &[u8], count: usize, on: hipStream_t) -> Hip<(
 entries! {
     /// No bytes are a NULL pointer.
     fn hipMalloc(call, out: *mut *mut c_void, bytes: usize) {
-        if out.is_null() {
-            return Err(hipErrorInvalidValue);
-        }
-        capture::unsafe_call()?;
-        let device = current_open()?;
-        if bytes == 0 {
-            return write(out, std::ptr::null_mut());
-        }
-        let address = answer(runtime().backend.alloc(device.ordinal, bytes as u64))?;
-        enlist(address, bytes, device);
-        call.give(out, address.as_ptr())
+        allocate(call, Kind::Device, out, bytes)
+    }
+
+    /// Our backend calls it nowhere; other libraries in the process do.
+    fn hipMallocManaged(call, out: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        let _ = flags;
+        allocate(call, Kind::Managed, out, bytes)
     }
 
     /// Waits for the memory's device.
@@ -243,7 +268,8 @@ entries! {
         Ok(())
     }
 
-    /// A pointer nobody knows is an error before ROCm 6, and a kind of its own since.
+    /// A pointer nobody knows is an error before ROCm 6, and a kind of its own since. So is managed memory, which was the
+    /// host's before.
     fn hipPointerGetAttributes(call, out: *mut hipPointerAttribute_t, address: *const c_void) {
         let six = runtime().kinds_of_6();
         let found = block_of(address);
@@ -251,6 +277,7 @@ entries! {
             None if six => UNREGISTERED_6,
             None => return Err(hipErrorInvalidValue),
             Some(Kind::Device) => if six { DEVICE_6 } else { DEVICE_5 },
+            Some(Kind::Managed) if six => MANAGED_6,
             Some(_) => if six { HOST_6 } else { HOST_5 },
         };
         let on_device = matches!(found, Some((_, block)) if block.kind == Kind::Device);
@@ -259,7 +286,7 @@ entries! {
             device: found.map_or(-1, |(_, block)| block.device.ordinal as c_int),
             devicePointer: if found.is_some() { address.cast_mut() } else { std::ptr::null_mut() },
             hostPointer: if on_device { std::ptr::null_mut() } else { address.cast_mut() },
-            isManaged: 0,
+            isManaged: found.is_some_and(|(_, block)| block.kind == Kind::Managed).into(),
             allocationFlags: 0,
         })
     }

@@ -8,6 +8,7 @@ mod compiler;
 mod inline;
 mod masks;
 mod narrow;
+mod object;
 mod regions;
 mod rewrite;
 mod scan;
@@ -68,7 +69,15 @@ const LANGUAGE: &[&str] = &[
     "-fopenmp-simd",
 ];
 /// Of the run that makes code.
-const CODE: &[&str] = &["-shared", "-fvisibility=hidden", "-w", "-Wl,--as-needed"];
+const CODE: &[&str] = &[
+    "-shared",
+    "-fvisibility=hidden",
+    "-w",
+    "-Wl,--as-needed",
+    // So that it can be seen which variables a kernel uses.
+    "-ffunction-sections",
+    "-Wl,--emit-relocs",
+];
 /// Options that make something else than a module.
 const NOT_FOR_MODULES: &[&str] = &["-c", "-S", "-E", "-o", "-M", "-MM", "-fsyntax-only"];
 
@@ -137,6 +146,12 @@ impl Made {
 
 /// Compiles source into an image, or finds what it became before.
 pub(super) fn make(source: &str, options: &CompileOptions) -> Result<Made> {
+    if let Some(at) = source.find('\0') {
+        return Err(Error::new(
+            Status::InvalidArgument,
+            format!("the source has a NUL character at byte {at}"),
+        ));
+    }
     let target = &target(compiler()?);
     let key = Key {
         source,
@@ -195,6 +210,15 @@ fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, 
         // Brackets do not match: the compiler says where.
         return Err(job.failed(&job.compile(&[before, text].concat())?));
     };
+    if let Some(at) = source.launch() {
+        return Err(Error::new(
+            Status::CompileFailed,
+            format!(
+                "{}: error: launches inside kernels (<<< >>>) are not supported on host devices",
+                users_place(&text[..at], job.title)
+            ),
+        ));
+    }
     let mut tried = None;
     for &way in ways {
         let unit = match way {
@@ -249,15 +273,10 @@ impl Job<'_> {
             let text = format!("#error {what} are not supported on host devices\n");
             self.folder.write(&format!("include/{name}"), &text)?;
         }
-        let prelude = self.folder.path("taskgpu/prelude.h");
-        self.folder.write(
-            "unit.cpp",
-            &format!(
-                "#include {}\n{MARK}#line 1 {}\n{source}\n",
-                quoted(&prelude.to_string_lossy()),
-                quoted(self.title)
-            ),
-        )?;
+        // Found beside the unit: an #include cannot name every folder.
+        let title = quoted(self.title);
+        let unit = format!("#include \"taskgpu/prelude.h\"\n{MARK}#line 1 {title}\n{source}\n");
+        self.folder.write("unit.cpp", &unit)?;
         let made = self.folder.path("unit.ii");
         let mut arguments = words(LANGUAGE);
         // Before the caller's own folders: a vendor's headers would not compile here.
@@ -297,28 +316,40 @@ impl Job<'_> {
     /// The caller's own files that preprocessed text comes from. Those of the system belong to the compiler.
     fn files(&self, text: &str) -> Vec<File> {
         let own = self.folder.path("").to_string_lossy().into_owned();
-        let mut paths: Vec<&str> = Vec::new();
+        let mut paths: Vec<String> = Vec::new();
         // # 1 "path" 1: a file begins. A 3 behind it: it is the system's.
-        for line in text.lines().filter_map(|line| line.strip_prefix("# 1 \"")) {
-            if let Some((path, flags)) = line.split_once("\" ") {
-                let flags: Vec<&str> = flags.split(' ').collect();
-                if flags.contains(&"1")
-                    && !flags.contains(&"3")
-                    && !path.starts_with(&own)
-                    && !paths.contains(&path)
-                {
-                    paths.push(path);
-                }
+        for (path, flags) in text
+            .lines()
+            .filter_map(|line| unquoted(line.strip_prefix("# 1 \"")?))
+        {
+            let flags: Vec<&str> = flags.trim_start().split(' ').collect();
+            if flags.contains(&"1")
+                && !flags.contains(&"3")
+                && !path.starts_with(&own)
+                && !paths.contains(&path)
+            {
+                paths.push(path);
             }
         }
-        paths.into_iter().map(File::now).collect()
+        paths.iter().map(|path| File::now(path)).collect()
     }
 
-    /// The shared object.
+    /// The shared object, with all that its table has to say.
     fn image(&self) -> Result<Vec<u8>> {
         let made = self.folder.path("module.so");
-        std::fs::read(&made)
-            .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))
+        let refuse = |why: &dyn std::fmt::Display| {
+            Error::new(
+                Status::Backend,
+                format!("{} cannot be read: {why}", made.display()),
+            )
+        };
+        let mut image = std::fs::read(&made).map_err(|e| refuse(&e))?;
+        object::note_shared_bytes(&mut image).ok_or_else(|| {
+            refuse(
+                &"the linker has not kept its symbols and relocations; is there an option that strips them?",
+            )
+        })?;
+        Ok(image)
     }
 
     /// The compiler's own words.
@@ -336,6 +367,34 @@ impl Job<'_> {
             function: "the C++ compiler",
         })
     }
+}
+
+/// The user's file and line at the end of some preprocessed text.
+fn users_place(text: &str, title: &str) -> String {
+    let (mut file, mut line) = (title.to_owned(), 1);
+    for one in text.split_inclusive('\n') {
+        // # 7 "file": the next line is the file's seventh.
+        let marker = one.strip_prefix("# ").and_then(|rest| rest.split_once(" \""));
+        match marker.and_then(|(number, rest)| Some((number.parse().ok()?, unquoted(rest)?.0))) {
+            Some((number, named)) => (file, line) = (named, number),
+            None => line += usize::from(one.ends_with('\n')),
+        }
+    }
+    format!("{file}:{line}")
+}
+
+/// The rest of a string of C++ up to its end, and what is behind that.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut inside = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((inside, &text[at + 1..])),
+            '\\' => inside.push(chars.next()?.1),
+            c => inside.push(c),
+        }
+    }
+    None
 }
 
 fn words(list: &[&str]) -> Vec<OsString> {
@@ -374,7 +433,11 @@ fn translate(options: &[String]) -> Result<Vec<OsString>> {
             "-default-device",
             "--default-device",
         ];
-        if addressed_to_others.iter().any(|flag| option.starts_with(flag)) {
+        // A module is gone with the process, and it is the symbols that say what a kernel needs.
+        let strips = ["-s", "-Wl,-s", "-Wl,-S", "-Wl,--strip-all", "-Wl,--strip-debug"];
+        if strips.contains(&option.as_str())
+            || addressed_to_others.iter().any(|flag| option.starts_with(flag))
+        {
             continue;
         }
         let renamed = match option.split_once('=') {

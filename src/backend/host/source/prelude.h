@@ -100,7 +100,8 @@ struct entry { /* tgpu_host_entry */
     function *run;
     const size_t *arg_sizes;
     size_t arg_count;
-    unsigned max_threads, reserved;
+    unsigned max_threads;
+    unsigned static_shared_bytes; /* written into the linked module: what the kernel uses in the end */
 };
 struct variable { /* tgpu_host_variable */
     const char *name;
@@ -480,6 +481,12 @@ TASKGPU_INLINE double cospi(double x) { return cos(x * M_PI); }
 TASKGPU_INLINE float cospif(float x) { return (float)cos(x * M_PI); }
 TASKGPU_INLINE float fdividef(float x, float y) { return x / y; }
 TASKGPU_INLINE float __fdividef(float x, float y) { return x / y; }
+TASKGPU_INLINE float norm3df(float x, float y, float z) { return (float)sqrt((double)x * x + (double)y * y + (double)z * z); }
+TASKGPU_INLINE double norm3d(double x, double y, double z) { return hypot(hypot(x, y), z); }
+TASKGPU_INLINE float rhypotf(float x, float y) { return 1.0f / hypotf(x, y); }
+TASKGPU_INLINE double rhypot(double x, double y) { return 1.0 / hypot(x, y); }
+TASKGPU_INLINE float normcdff(float x) { return (float)(0.5 * erfc(-x * M_SQRT1_2)); }
+TASKGPU_INLINE double normcdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
 TASKGPU_INLINE float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1 : 0; }
 TASKGPU_INLINE float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
 TASKGPU_INLINE float __fsqrt_rn(float x) { return sqrtf(x); }
@@ -586,5 +593,10 @@ TASKGPU_TEXTURE(surf2Dwrite) TASKGPU_TEXTURE(surf3Dwrite)
     typedef unsigned long long name TASKGPU_UNAVAILABLE("textures and surfaces are not supported on host devices");
 TASKGPU_TEXTURE_TYPE(hipTextureObject_t) TASKGPU_TEXTURE_TYPE(cudaTextureObject_t)
 TASKGPU_TEXTURE_TYPE(hipSurfaceObject_t) TASKGPU_TEXTURE_TYPE(cudaSurfaceObject_t)
+#define TASKGPU_LACKS_TYPE(name, what) struct TASKGPU_UNAVAILABLE(what " are not supported on host devices") name {};
+TASKGPU_LACKS_TYPE(__half, "half-precision numbers") TASKGPU_LACKS_TYPE(__half2, "half-precision numbers")
+TASKGPU_LACKS_TYPE(__nv_bfloat16, "bfloat16 numbers") TASKGPU_LACKS_TYPE(__hip_bfloat16, "bfloat16 numbers")
+TASKGPU_LACKS(__float2half, "half-precision numbers") TASKGPU_LACKS(__half2float, "half-precision numbers")
+TASKGPU_LACKS(__lane_id, "lanes of a warp") TASKGPU_LACKS(__nanosleep, "waits inside kernels")
 TASKGPU_LACKS(clock, "clocks of the device")
 TASKGPU_LACKS(clock64, "clocks of the device") TASKGPU_LACKS(wall_clock64, "clocks of the device")

@@ -1148,6 +1148,18 @@ impl Splitter<'_> {
         Some(())
     }
 
+    /// The addresses of what a declaration of shared memory declares, as operands.
+    fn shared_names(&self, range: Range<usize>) -> String {
+        let declared = |declarator: Range<usize>| {
+            let end = declarator.clone().find(|&at| self.text(at) == "[");
+            let name = self.text(end.unwrap_or(declarator.end) - 1);
+            format!("\"r\"(&{name})")
+        };
+        let declarators = self.split_at(range.start..range.end - 1, ",");
+        let names: Vec<String> = declarators.into_iter().map(declared).collect();
+        names.join(", ")
+    }
+
     fn nested(&mut self, statement: &Statement, seen: &mut Vec<Seen>, out: &mut String) -> Option<()> {
         match statement {
             Statement::Block(range, inner) if self.has_barrier(range.clone()) => {
@@ -1178,14 +1190,16 @@ impl Splitter<'_> {
             }
             Statement::Once(range) => {
                 let text = self.slice(range.clone());
-                // A block's own shared memory can be on the stack: compilers know that nobody else has its address.
-                let local = self.depth == 1 && self.source.mentions(range.clone(), &["__shared__"]);
-                let other = if local {
-                    "__attribute__((aligned(64)))"
-                } else {
-                    SHARED
-                };
-                out.push_str(&text.replacen(SHARED, other, 1));
+                let local = text.replacen(SHARED, "__attribute__((aligned(64)))", 1);
+                match self.depth == 1 && local != text {
+                    // A block's own shared memory can be on the stack: compilers know that nobody else has its address.
+                    // The variable that it was meant to be stays for whoever counts what a kernel needs.
+                    true => {
+                        let names = self.shared_names(range.clone());
+                        out.push_str(&format!("{{{text}asm volatile(\"\" : : {names});}}\n{local}"));
+                    }
+                    false => out.push_str(&text),
+                }
             }
             Statement::Block(range, inner) => self.scope(inner, range.end - 1, seen, out)?,
             Statement::If {

@@ -160,6 +160,19 @@ impl<'a> Source<'a> {
         None
     }
 
+    /// Where a kernel is launched: `<<<`.
+    pub(super) fn launch(&self) -> Option<usize> {
+        let tokens = self.tokens.windows(3);
+        let adjoin = |three: &[Token]| three[0].end == three[1].start && three[1].end == three[2].start;
+        let is_launch = |(at, three): &(usize, &[Token])| {
+            (*at..at + 3).all(|i| self.text(i) == "<") && adjoin(three) && three[0].kind == Kind::Mark
+        };
+        tokens
+            .enumerate()
+            .find(is_launch)
+            .map(|(at, _)| self.tokens[at].start)
+    }
+
     fn match_brackets(&mut self) -> Option<()> {
         let mut open = Vec::new();
         for i in 0..self.tokens.len() {

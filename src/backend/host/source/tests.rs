@@ -818,3 +818,105 @@ fn kernels_with_guards_give_the_same_in_every_way() {
          if (i < (unsigned long long)n - 5) OUT = 2; }",
     );
 }
+
+/// The static shared memory that the table has for each of some kernels, in every way of building them.
+fn static_shared(source: &str, kernels: &[&str], options: &CompileOptions, must: &[u64]) {
+    for way in Way::ALL {
+        let made = match build(&[way], source, options) {
+            Ok((made, _)) => made,
+            Err(why) if way == Way::Plain => panic!("the plain way always works: {why}"),
+            Err(_) => continue,
+        };
+        let raw = module::load(&made.image).expect("it loads");
+        let bytes = |name: &&str| {
+            let function = module::function(raw, name).expect("it has the kernel");
+            module::function_of(function).static_shared_bytes
+        };
+        let seen: Vec<u64> = kernels.iter().map(bytes).collect();
+        assert_eq!(seen, must, "{way:?} {kernels:?}");
+        module::destroy(raw);
+    }
+}
+
+#[test]
+fn a_kernel_knows_its_static_shared_memory_and_no_others() {
+    static_shared(
+        "__shared__ short common[3];\n\
+         template <int N> __device__ __noinline__ int turn(int x) {\n\
+             __shared__ int s[N]; s[threadIdx.x % N] = x; __syncthreads(); return s[(threadIdx.x + 1) % N];\n\
+         }\n\
+         __device__ __noinline__ int deep(int x) { return x > 99 ? deep(x - 1) : turn<40>(x); }\n\
+         extern \"C\" __global__ void none(int *out) { extern __shared__ int d[]; d[threadIdx.x] = 1; *out = d[0]; }\n\
+         extern \"C\" __global__ void one(int *out) {\n\
+             const int size = 16; __shared__ float tile[size][size + 1]; { __shared__ double last; last = *out; *out += last; }\n\
+             tile[*out % size][2] = 1; __syncthreads(); *out += tile[2][*out % size];\n\
+         }\n\
+         extern \"C\" __global__ void called(int *out) { *out = turn<50>(*out) + deep(*out); }\n\
+         extern \"C\" __global__ void outside(int *out) { common[*out & 1] = 4; *out = common[out[1] & 1]; }\n\
+         template <class T, int N> __global__ void made(T *out) {\n\
+             __shared__ T s[N]; s[threadIdx.x] = *out; __syncthreads(); *out = s[threadIdx.x + 1];\n\
+         }\n",
+        &["none", "one", "called", "outside", "made<double, 8>", "made<char, 100>"],
+        &options("sizes", &["made<double, 8>", "made<char, 100>"]),
+        &[0, 16 * 17 * 4 + 8, 90 * 4, 6, 64, 100],
+    );
+    static_shared(
+        "struct sums { double s[20]; __device__ void add(int x) { s[threadIdx.x] += x; __syncthreads(); } };\n\
+         extern \"C\" __global__ void k(int *out) { __shared__ sums all; all.add(*out); *out = all.s[1]; }\n",
+        &["k"],
+        &options("a class", &[]),
+        &[160],
+    );
+}
+
+#[test]
+fn options_that_strip_modules_do_no_harm() {
+    let stripped = CompileOptions {
+        options: vec![
+            "-s".into(),
+            "-Wl,-s".into(),
+            "-Wl,--strip-all".into(),
+            "-g".into(),
+        ],
+        ..options("stripped", &[])
+    };
+    let source =
+        "extern \"C\" __global__ void k(int *out) { __shared__ int s[5]; s[*out] = 1; *out = s[2]; }\n";
+    static_shared(source, &["k"], &stripped, &[20]);
+}
+
+#[test]
+fn a_header_that_changes_is_seen_wherever_it_lies() {
+    let folder = std::env::temp_dir().join(format!("taskgpu 'header' \"test\" {}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let header = folder.join("value.h");
+    let options = CompileOptions {
+        options: vec![format!("-I{}", folder.display())],
+        ..options("header", &[])
+    };
+    let source = "#include \"value.h\"\nextern \"C\" __global__ void k(int n, int *out) { *out = VALUE; }\n";
+    for value in [7, 123] {
+        std::fs::write(&header, format!("#define VALUE {value}\n")).expect("the header is written");
+        let (made, _) = build(&Way::ALL, source, &options).expect("it compiles");
+        assert_eq!(run(&made.image, "k", 1, [1, 1, 1]), [value]);
+        assert_eq!(made.files, [File::now(&header.to_string_lossy())]);
+        assert!(made.is_fresh());
+        std::fs::write(&header, "#define VALUE 1 // and more\n").expect("the header is written");
+        assert!(!made.is_fresh());
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[test]
+fn a_nul_in_a_source_or_an_option_is_refused() {
+    let e = make("int x;\n\0int y;\n", &CompileOptions::default()).expect_err("a NUL");
+    assert_eq!(e.status(), Status::InvalidArgument);
+    assert!(e.to_string().contains("NUL character at byte 7"), "{e}");
+    let options = CompileOptions {
+        options: vec!["-DA=\0".into()],
+        ..Default::default()
+    };
+    let e = make("int x;", &options).expect_err("a NUL");
+    assert_eq!(e.status(), Status::InvalidArgument);
+    assert!(e.to_string().contains("NUL"), "{e}");
+}
