@@ -137,8 +137,8 @@ void row_source_matmul(void) {
                 text("%.1f GFLOP/s", 2.0 * n * n * n / samples_median(&p.ours)));
 }
 
-/* The same exchange between the threads of a block, once with barriers that become the ends of loops, and once with one
-   in a member function, so that each thread has to be a coroutine. */
+/* The same exchange between the threads of a block, three times: with barriers in the kernel and in a member function, which
+   become the ends of loops, and in an operator, so that each thread has to be a coroutine. */
 static const char EXCHANGE[] =
     "extern \"C\" __global__ void exchange(const float *in, float *out) {\n"
     "    __shared__ float s[2][THREADS];\n"
@@ -152,10 +152,10 @@ static const char EXCHANGE[] =
     "    }\n"
     "    out[blockIdx.x * THREADS + me] = x;\n"
     "}\n"
-    "#ifdef MEMBERS\n"
+    "#ifdef MEMBER\n"
     "struct exchanger {\n"
     "    float s[2][THREADS];\n"
-    "    __device__ float next(int round, float x) {\n"
+    "    __device__ float MEMBER(int round, float x) {\n"
     "        s[round % 2][threadIdx.x] = x;\n"
     "        __syncthreads();\n"
     "        return s[round % 2][(threadIdx.x + 1) % THREADS];\n"
@@ -166,20 +166,20 @@ static const char EXCHANGE[] =
     "    int me = threadIdx.x;\n"
     "    float x = in[blockIdx.x * THREADS + me];\n"
     "    for (int round = 0; round < BARRIERS; round++) {\n"
-    "        float next = e.next(round, x);\n"
+    "        float next = e.MEMBER(round, x);\n"
     "        for (int i = 0; i < STEPS; i++) x = x * 0.5f + next;\n"
     "    }\n"
     "    out[blockIdx.x * THREADS + me] = x;\n"
     "}\n"
     "#endif\n";
 
-static void row_exchange(const char *what, int members, double at_most) {
+static void row_exchange(const char *what, const char *member, double at_most) {
     int count = bench_reps(30, 6), warm = 2;
     size_t numbers = (size_t)BLOCKS * AHEAD_THREADS;
     const char *source =
         text("#define THREADS %d\n#define BARRIERS %d\n#define STEPS %d\n%s%s", AHEAD_THREADS, AHEAD_BARRIERS, AHEAD_STEPS,
-             members ? "#define MEMBERS\n" : "", EXCHANGE);
-    tgpu_kernel kernel = kernel_of(source, members ? "exchange_in_members" : "exchange");
+             member ? text("#define MEMBER %s\n", member) : "", EXCHANGE);
+    tgpu_kernel kernel = kernel_of(source, member ? "exchange_in_members" : "exchange");
     float *in = device_floats(numbers), *out = device_floats(numbers), *theirs_out = calloc(numbers, sizeof *out);
     if (theirs_out == NULL) bench_die("calloc", 12);
     void *args[] = {&in, &out};
@@ -204,8 +204,9 @@ static void row_exchange(const char *what, int members, double at_most) {
 
 void row_source_barriers(void) {
     setenv("TASKGPU_HOST_THREADS", "1", 1);
-    row_exchange("256 threads and barriers, from source (loops between barriers, gcc -O3 -march=native)", 0, 5);
-    row_exchange("the same with a barrier in a member function: coroutines (the same loops)", 1, 5);
+    row_exchange("256 threads and barriers, from source (loops between barriers, gcc -O3 -march=native)", NULL, 5);
+    row_exchange("the same with a barrier in a member function (the same loops)", "next", 5);
+    row_exchange("the same with a barrier in an operator: coroutines (the same loops)", "operator()", 5);
 }
 
 void row_source_again(void) {

@@ -1,9 +1,13 @@
 //! Kernel source for host devices: HIP C++ becomes a shared object, with the system's C++ compiler.
 //!
 //! The source is preprocessed, looked through ([`scan`]), turned into C++ ([`rewrite`]) and compiled together with
-//! `prelude.h`, which has what HIP C++ brings.
+//! `prelude.h`, which has what HIP C++ brings. Kernels with barriers become loops between them ([`regions`]), with those of
+//! the functions that they call ([`inline`](mod@inline)), and although some threads leave early ([`masks`]).
 
 mod compiler;
+mod inline;
+mod masks;
+mod narrow;
 mod object;
 mod regions;
 mod rewrite;
@@ -14,7 +18,8 @@ mod tests;
 use crate::backend::cache::{self, Key};
 use crate::backend::{CompileOptions, Error, Native, Result, Status};
 use compiler::{compiler, Compiler, Folder, Run};
-use rewrite::{quoted, rewrite, Way};
+use inline::{inline, INLINE};
+use rewrite::{quoted, rewrite, Unit, Way};
 use scan::Source;
 use std::ffi::OsString;
 use std::path::Path;
@@ -157,7 +162,7 @@ pub(super) fn make(source: &str, options: &CompileOptions) -> Result<Made> {
     if let Some(made) = before.filter(Made::is_fresh) {
         return Ok(made);
     }
-    let (made, _) = build(&[Way::Regions, Way::Fast, Way::Plain], source, options)?;
+    let (made, _) = build(&Way::ALL, source, options)?;
     cache::write(&key, &made.pack());
     Ok(made)
 }
@@ -216,7 +221,13 @@ fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, 
     }
     let mut tried = None;
     for &way in ways {
-        let unit = rewrite(text, &source, way, &options.name_expressions)?;
+        let unit = match way {
+            Way::Inlined => match inlined(text, &options.name_expressions) {
+                Some(unit) => unit,
+                None => continue,
+            },
+            _ => rewrite(text, &source, way, &options.name_expressions)?,
+        };
         if way == Way::Regions && !unit.regions && ways.len() > 1 {
             continue;
         }
@@ -234,6 +245,14 @@ fn build(ways: &[Way], source: &str, options: &CompileOptions) -> Result<(Made, 
         || Error::new(Status::Internal, "nothing was compiled"),
         |run| job.failed(&run),
     ))
+}
+
+/// The module's C++ with functions with barriers written out, if there are any and all their kernels are cut into regions.
+fn inlined(text: &str, expressions: &[String]) -> Option<Unit> {
+    let text = inline(text)?;
+    let source = Source::new(&text)?;
+    let unit = rewrite(&text, &source, Way::Regions, expressions).ok()?;
+    (unit.regions && !unit.text.contains(INLINE)).then_some(unit)
 }
 
 /// One compilation.

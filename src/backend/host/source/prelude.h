@@ -229,6 +229,9 @@ template <class F> TASKGPU_INLINE bool for_axes(const dim3 &n, F f) {
     return !outside;
 }
 
+/* Whether something holds for the last thread of a block. */
+template <class F> TASKGPU_INLINE bool for_last(const dim3 &n, F f) { return f(uint3{n.x - 1, n.y - 1, n.z - 1}); }
+
 /* Compilers make vectors of a loop over threads if they know that blockIdx.x * blockDim.x + threadIdx.x does not overflow. */
 static constexpr unsigned narrow = 0x7ffff000u;
 TASKGPU_INLINE bool is_narrow(const indices &in) {
@@ -294,11 +297,73 @@ template <class F> TASKGPU_INLINE void for_lanes(const dim3 &n, F f) {
         for (unsigned y = 0; y < n.y; y++, row += n.x)
             for (unsigned x = 0; x < n.x; x++) f(uint3{x, y, z}, row + x);
 }
+/* Which threads of a block are off, where they take ways of their own past barriers. See masks.rs. */
+struct mask {
+    const unsigned lanes;
+    bool some = false, all = false; /* of the threads are off */
+    unsigned char off[most], met[most];
+
+    __attribute__((always_inline)) mask(const dim3 &n) : lanes(n.x * n.y * n.z) {
+        if (lanes - 1 >= most) __builtin_unreachable();
+        for (unsigned i = 0; i < lanes; i++) off[i] = 0;
+    }
+    void leave(size_t lane, unsigned char why) { off[lane] = why; }
+    /* To be called when threads may have left. */
+    void look() {
+        unsigned char any = 0, every = 1;
+        for (unsigned i = 0; i < lanes; i++) {
+            any |= off[i];
+            every &= off[i] != 0;
+        }
+        some = any, all = every;
+    }
+    /* Those that run and have not met a condition are off from now on. Answers whether some still run. */
+    bool go(unsigned char why) {
+        for (unsigned i = 0; i < lanes; i++) off[i] = off[i] || met[i] ? off[i] : why;
+        look();
+        return !all;
+    }
+    /* Those that were off are on, and those that were on are off. Answers whether some run. */
+    bool turn(unsigned char why, unsigned char new_why) {
+        for (unsigned i = 0; i < lanes; i++) off[i] = off[i] == why ? 0 : off[i] ? off[i] : new_why;
+        look();
+        return !all;
+    }
+    void back(unsigned char why) {
+        if (!some) return;
+        for (unsigned i = 0; i < lanes; i++) off[i] = off[i] == why ? 0 : off[i];
+        look();
+    }
+    /* At a barrier. */
+    void meet(const char *kernel) {
+        if (some && !all) wait(kernel);
+    }
+    __attribute__((cold, noinline)) void wait(const char *kernel) {
+        for (unsigned i = 0; i < lanes; i++) {
+            if (!(off[i] & 0x80)) continue;
+            fprintf(stderr,
+                    "taskgpu: kernel %s: a barrier is in the way of some threads of a block and not of others: the condition of "
+                    "an if or a loop with __syncthreads() inside differs between them\n",
+                    kernel);
+            abort();
+        }
+    }
+};
 template <class T> struct value_ { typedef T type; };
 template <class T> struct value_<const T> { typedef T type; };
 template <class T> struct value_<T &> : value_<T> {};
 template <class T> using value = typename value_<T>::type;
 template <class T> T decayed(T);
+/* Sizes that are known only if an argument is what a parameter is, with no conversion between: of a reference, and of a
+   pointer for which an array is given. */
+template <class T, class U> struct bound;
+template <class T> struct bound<T, T &> {};
+template <class T> struct bound<const T, T &> {};
+template <class P, class U> struct decays;
+template <class T, size_t N> struct decays<T *, T (&)[N]> {};
+template <class T, size_t N> struct decays<const T *, T (&)[N]> {};
+template <class T> struct decays<T *, T *const &> {}; /* what dynamic shared memory is */
+template <class T> struct decays<const T *, T *const &> {};
 template <class T> TASKGPU_INLINE void assign(T &to, const T &from) { to = from; }
 template <class T, size_t N> TASKGPU_INLINE void assign(T (&to)[N], const T (&from)[N]) {
     for (size_t i = 0; i < N; i++) assign(to[i], from[i]);

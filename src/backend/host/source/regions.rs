@@ -7,14 +7,18 @@
 //! This reads statements, and no expressions. Where it is not sure ([`split`] answers `None`), the threads of a block
 //! become coroutines instead; so they do where what it makes does not compile.
 
-use super::rewrite::{Edits, BARRIERS, INDICES};
+use super::inline::INLINE;
+use super::masks::{Inside, Jump, Place};
+use super::narrow::Narrowed;
+use super::object;
+use super::rewrite::{quoted, Edits, BARRIERS, INDICES, SHARED};
 use super::scan::{Function, Kind, Source};
 use std::collections::HashSet;
 use std::ops::Range;
 
 /// A statement.
 #[derive(Debug)]
-enum Statement {
+pub(super) enum Statement {
     /// Without a barrier.
     Plain(Range<usize>),
     /// Variables that the statements after it can use.
@@ -30,6 +34,7 @@ enum Statement {
         condition: Range<usize>,
         then: Box<Statement>,
         otherwise: Option<Box<Statement>>,
+        place: Place,
     },
     Loop {
         range: Range<usize>,
@@ -39,30 +44,38 @@ enum Statement {
         body: Box<Statement>,
         /// The condition stands behind the body.
         late: bool,
+        place: Place,
+    },
+    /// A function's body, written where it is called: what it returns goes into a variable.
+    Call {
+        range: Range<usize>,
+        value: Range<usize>,
+        inner: Vec<Statement>,
+        place: Place,
     },
 }
 
 #[derive(Debug)]
-struct Declaration {
+pub(super) struct Declaration {
     range: Range<usize>,
     specifiers: Range<usize>,
-    variables: Vec<Variable>,
+    pub(super) variables: Vec<Variable>,
 }
 
 #[derive(Debug)]
-struct Variable {
+pub(super) struct Variable {
     /// Where its name stands.
-    name: usize,
-    declarator: Range<usize>,
+    pub(super) name: usize,
+    pub(super) declarator: Range<usize>,
     /// Where its initial value begins, with the `=` or bracket.
-    value: Option<usize>,
+    pub(super) value: Option<usize>,
     reference: bool,
     array: bool,
 }
 
 /// What a region can see.
 #[derive(Clone)]
-enum Seen {
+pub(super) enum Seen {
     /// A name with a lane for each thread, and where the lanes are.
     Lanes(String, String),
     /// A name that is computed again, by this declaration. True if all threads compute the same.
@@ -72,7 +85,7 @@ enum Seen {
 }
 
 impl Seen {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Seen::Lanes(name, _) | Seen::Again(name, _, _) | Seen::Same(name) => name,
         }
@@ -148,12 +161,7 @@ impl Condition {
 pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>) -> Option<(Guard, String)> {
     let open = function.body?;
     let body = open + 1..source.closing(open);
-    let splitter = Splitter {
-        source,
-        edits,
-        body: body.clone(),
-        lanes: 0,
-    };
+    let splitter = Splitter::new(source, edits, body.clone());
     if source.mentions(body.clone(), NO_JUMPS) {
         return None;
     }
@@ -171,9 +179,9 @@ pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>)
 }
 
 /// What a loop over threads does not run through from its top to its end.
-const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield"];
+const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield", "asm", "__asm__"];
 /// Words of types that need no declaration.
-const TYPES: &[&str] = &[
+pub(super) const TYPES: &[&str] = &[
     "unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool", "auto", "size_t",
 ];
 const QUALIFIERS: &[&str] = &[
@@ -224,12 +232,7 @@ pub(super) fn split(
 ) -> Option<String> {
     let open = function.body?;
     let body = open + 1..source.closing(open);
-    let mut splitter = Splitter {
-        source,
-        edits,
-        body: body.clone(),
-        lanes: 0,
-    };
+    let mut splitter = Splitter::new(source, edits, body.clone());
     let forbidden = |at: usize| {
         let text = source.text(at);
         waiting.contains(text) || NO_JUMPS.contains(&text)
@@ -237,60 +240,98 @@ pub(super) fn split(
     if body.clone().any(forbidden) {
         return None;
     }
-    let statements = splitter.statements(body.clone())?;
-    // Whoever returns must not be missed by others at a barrier.
-    let last_barrier = statements.iter().rposition(|s| {
-        !matches!(
-            s,
-            Statement::Plain(_) | Statement::Declare(_) | Statement::Once(_)
-        )
-    })?;
-    let tail = splitter
-        .start(statements.get(last_barrier + 1))
-        .unwrap_or(body.end);
-    if (body.start..tail).any(|at| source.text(at) == "return") {
-        return None;
-    }
-    let parameters = splitter.parameters(function)?;
-    let mut out = String::new();
-    let list =
-        edits.slice(source.span(function.params).end..source.span(source.closing(function.params)).start);
-    let comma = if parameters.is_empty() { "" } else { ", " };
-    let list = if parameters.is_empty() { "" } else { list.as_str() };
-    out.push_str(&format!(
-        "const taskgpu::indices &taskgpu_in, taskgpu::bounds<{bounds}>{comma}{list}) {{ const uint3 threadIdx = {{0, 0, 0}}, \
-         blockIdx = taskgpu_in.blockIdx; const dim3 blockDim = taskgpu_in.blockDim, gridDim = taskgpu_in.gridDim;\n"
-    ));
-    let mut seen = Vec::new();
-    for name in parameters {
-        // Members can be changed in more ways than are looked for.
-        let members = (body.start..body.end).any(|at| source.text(at) == name && source.text(at + 1) == ".");
-        if members || splitter.is_changed(&name, &[], false) {
-            let lanes = splitter.new_lanes(&name);
-            out.push_str(&format!(
-                "taskgpu::value<decltype({name})> {lanes}[taskgpu::most];\n\
-                 for (auto &taskgpu_one : {lanes}) taskgpu_one = {name};\n"
-            ));
-            seen.push(Seen::Lanes(name, lanes));
-        } else {
-            seen.push(Seen::Same(name));
+    let mut statements = splitter.statements(body)?;
+    splitter.place(&mut statements, 0, false)?;
+    splitter.jumps = splitter.jumps(&statements, &Inside::default())?;
+    // A mask is of use only where threads take ways of their own.
+    if !splitter.leaves_early(&statements) {
+        if let Some(text) = splitter.whole(function, bounds, &statements) {
+            return Some(text);
         }
     }
-    splitter.scope(&statements, body.end, &mut seen, &mut out)?;
-    out.push('}');
-    Some(out)
+    let edits = splitter.with_jumps(edits);
+    let mut splitter = Splitter {
+        edits: &edits,
+        lanes: 0,
+        depth: 0,
+        masked: true,
+        ..splitter
+    };
+    splitter.whole(function, bounds, &statements)
 }
 
-struct Splitter<'a> {
-    source: &'a Source<'a>,
+pub(super) struct Splitter<'a> {
+    pub(super) source: &'a Source<'a>,
     edits: &'a Edits<'a>,
-    body: Range<usize>,
+    pub(super) body: Range<usize>,
     lanes: usize,
+    /// Ways out of statements, past barriers.
+    pub(super) jumps: Vec<Jump>,
+    /// Threads may be off.
+    masked: bool,
+    /// How many scopes are being written.
+    depth: usize,
+}
+
+impl<'a> Splitter<'a> {
+    pub(super) fn new(source: &'a Source<'a>, edits: &'a Edits<'a>, body: Range<usize>) -> Splitter<'a> {
+        Splitter {
+            source,
+            edits,
+            body,
+            lanes: 0,
+            jumps: Vec::new(),
+            masked: false,
+            depth: 0,
+        }
+    }
+
+    /// The parameters and body of the function that runs a whole block.
+    fn whole(&mut self, function: &Function, bounds: &str, statements: &[Statement]) -> Option<String> {
+        let body = self.body.clone();
+        let parameters = self.parameters(function)?;
+        let mut out = String::new();
+        let open = self.source.span(function.params);
+        let close = self.source.span(self.source.closing(function.params));
+        let list = self.edits.slice(open.end..close.start);
+        let comma = if parameters.is_empty() { "" } else { ", " };
+        let list = if parameters.is_empty() { "" } else { list.as_str() };
+        out.push_str(&format!(
+            "const taskgpu::indices &taskgpu_in, taskgpu::bounds<{bounds}>{comma}{list}) {{ const uint3 threadIdx = {{0, 0, 0}}, \
+             blockIdx = taskgpu_in.blockIdx; const dim3 blockDim = taskgpu_in.blockDim, gridDim = taskgpu_in.gridDim;\n"
+        ));
+        if self.masked {
+            out.push_str(&format!(
+                "taskgpu::mask taskgpu_mask(blockDim); const char *const taskgpu_kernel = {};\n",
+                quoted(&function.name)
+            ));
+        }
+        let mut seen = Vec::new();
+        for name in parameters {
+            // Members can be changed in more ways than are looked for.
+            let members = body
+                .clone()
+                .any(|at| self.text(at) == name && self.text(at + 1) == ".");
+            if members || self.is_changed(&name, &[], false) {
+                let lanes = self.new_lanes(&name);
+                out.push_str(&format!(
+                    "taskgpu::value<decltype({name})> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n\
+                     for (auto &taskgpu_one : {lanes}) taskgpu_one = {name};\n"
+                ));
+                seen.push(Seen::Lanes(name, lanes));
+            } else {
+                seen.push(Seen::Same(name));
+            }
+        }
+        self.scope(statements, body.end, &mut seen, &mut out)?;
+        out.push('}');
+        Some(out)
+    }
 }
 
 // ---- reading
 impl Splitter<'_> {
-    fn text(&self, at: usize) -> &str {
+    pub(super) fn text(&self, at: usize) -> &str {
         self.source.text(at)
     }
 
@@ -325,7 +366,7 @@ impl Splitter<'_> {
         Some((statement, next))
     }
 
-    fn bare_statement(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
+    pub(super) fn bare_statement(&self, at: usize, end: usize) -> Option<(Statement, usize)> {
         match self.text(at) {
             "{" => {
                 let close = self.source.closing(at);
@@ -360,13 +401,24 @@ impl Splitter<'_> {
                 let colon = (at..end).find(|&i| self.text(i) == ":")?;
                 Some((Statement::Plain(at..colon + 1), colon + 1))
             }
+            INLINE => {
+                let (value, after) = self.brackets(at + 1)?;
+                let close = self.source.closing(after);
+                let call = Statement::Call {
+                    range: at..close + 1,
+                    value,
+                    inner: self.statements(after + 1..close)?,
+                    place: Place::default(),
+                };
+                Some((call, close + 1))
+            }
             "else" => None,
             _ => self.read_simple(at, end),
         }
     }
 
     /// What is in the brackets that open at `at`, and where it goes on behind them.
-    fn brackets(&self, at: usize) -> Option<(Range<usize>, usize)> {
+    pub(super) fn brackets(&self, at: usize) -> Option<(Range<usize>, usize)> {
         (self.text(at) == "(").then(|| {
             let close = self.source.closing(at);
             (at + 1..close, close + 1)
@@ -387,6 +439,7 @@ impl Splitter<'_> {
             condition,
             body: Box::new(body),
             late,
+            place: Place::default(),
         }
     }
 
@@ -410,6 +463,7 @@ impl Splitter<'_> {
                 condition,
                 then: Box::new(then),
                 otherwise,
+                place: Place::default(),
             },
             next,
         ))
@@ -441,18 +495,26 @@ impl Splitter<'_> {
                 step: step.clone(),
                 body: Box::new(body),
                 late: false,
+                place: Place::default(),
             },
             next,
         ))
     }
 
     /// Cuts tokens at a mark that stands outside of brackets.
-    fn split_at(&self, range: Range<usize>, mark: &str) -> Vec<Range<usize>> {
+    pub(super) fn split_at(&self, range: Range<usize>, mark: &str) -> Vec<Range<usize>> {
         let mut parts = Vec::new();
         let (mut start, mut at) = (range.start, range.start);
         while at < range.end {
             match self.text(at) {
                 "(" | "[" | "{" => at = self.source.closing(at),
+                // A template's arguments, if a call or a scope follows.
+                "<" if at > range.start && self.source.is_word(at - 1) => {
+                    let after = self.source.after_angle(at, range.end);
+                    if let Some(after) = after.filter(|&after| ["(", "::", "{"].contains(&self.text(after))) {
+                        at = after - 1;
+                    }
+                }
                 text if text == mark => {
                     parts.push(start..at);
                     start = at + 1;
@@ -487,8 +549,23 @@ impl Splitter<'_> {
         Some((statement, stop + 1))
     }
 
+    /// The name of what a declaration puts into shared memory, if that is one array.
+    fn shared_array(&self, range: Range<usize>) -> Option<&str> {
+        let plain = self.source.mentions(range.clone(), &["__shared__"])
+            && !self.source.mentions(range.clone(), &["extern", "{", "="])
+            && self.split_at(range.clone(), ",").len() == 1;
+        let mut at = range.start;
+        while plain && at < range.end && self.text(at) != "[" {
+            at = match self.text(at) {
+                "(" => self.source.closing(at),
+                _ => at,
+            } + 1;
+        }
+        (plain && at < range.end && self.source.is_word(at - 1)).then(|| self.text(at - 1))
+    }
+
     /// Reads a declaration of variables; `None` if it is none.
-    fn declaration(&self, range: Range<usize>) -> Option<Declaration> {
+    pub(super) fn declaration(&self, range: Range<usize>) -> Option<Declaration> {
         let mut at = range.start;
         let mut has_type = false;
         loop {
@@ -563,18 +640,18 @@ impl Splitter<'_> {
         }
     }
 
-    fn start(&self, statement: Option<&Statement>) -> Option<usize> {
+    pub(super) fn start(&self, statement: Option<&Statement>) -> Option<usize> {
         statement.map(|statement| match statement {
             Statement::Plain(range) | Statement::Once(range) | Statement::Block(range, _) => range.start,
             Statement::Declare(declaration) => declaration.range.start,
             Statement::Barrier(at) => *at,
             Statement::If { start, .. } => *start,
-            Statement::Loop { range, .. } => range.start,
+            Statement::Loop { range, .. } | Statement::Call { range, .. } => range.start,
         })
     }
 
     /// The names of the parameters; `None` if one is not understood.
-    fn parameters(&self, function: &Function) -> Option<Vec<String>> {
+    pub(super) fn parameters(&self, function: &Function) -> Option<Vec<String>> {
         let inside = function.params + 1..self.source.closing(function.params);
         if inside.is_empty() || (inside.len() == 1 && self.text(inside.start) == "void") {
             return Some(Vec::new());
@@ -599,7 +676,7 @@ impl Splitter<'_> {
 impl Splitter<'_> {
     /// Whether something may give a variable of this name another value: not counting where it is declared, nor what is in
     /// `except`. `whole`: its members and elements count as well.
-    fn is_changed(&self, name: &str, except: &[Range<usize>], whole: bool) -> bool {
+    pub(super) fn is_changed(&self, name: &str, except: &[Range<usize>], whole: bool) -> bool {
         self.body.clone().any(|at| {
             self.text(at) == name
                 && !except.iter().any(|range| range.contains(&at))
@@ -609,15 +686,23 @@ impl Splitter<'_> {
 
     fn changes(&self, at: usize, whole: bool) -> bool {
         let text = |i: usize| self.text(i);
-        let before = |n: usize| at.checked_sub(n).map_or("", |i| self.text(i));
-        let member = [".", "->", "::"].contains(&before(1));
-        if member {
+        if [".", "->", "::"].contains(&self.before(at, 1)) {
             return false;
         }
         if whole && [".", "["].contains(&text(at + 1)) {
             return true;
         }
-        let (one, two, three) = (text(at + 1), text(at + 2), text(at + 3));
+        // Brackets around the name alone mean nothing.
+        let (mut first, mut last) = (at, at);
+        while self.before(first, 1) == "("
+            && text(last + 1) == ")"
+            && !self.ends_operand(first.saturating_sub(2))
+            && self.before(first, 2) != ">"
+        {
+            (first, last) = (first - 1, last + 1);
+        }
+        let before = |n: usize| self.before(first, n);
+        let (one, two, three) = (text(last + 1), text(last + 2), text(last + 3));
         let assigned = match one {
             "=" => two != "=",
             "+" | "-" => two == "=" || two == one,
@@ -626,27 +711,40 @@ impl Splitter<'_> {
             _ => false,
         };
         let stepped = (before(1) == "+" && before(2) == "+") || (before(1) == "-" && before(2) == "-");
-        let operand = |i: usize| {
-            i.checked_sub(1).is_some_and(|i| {
-                matches!(self.source.tokens[i].kind, Kind::Word | Kind::Literal) && text(i) != "return"
-                    || [")", "]"].contains(&text(i))
-            })
-        };
-        let address = before(1) == "&" && before(2) != "&" && !operand(at - 1);
-        let bound = before(1) == "=" && before(3) == "&";
-        assigned || stepped || address || bound || self.may_be_bound(at)
+        let address = before(1) == "&" && before(2) != "&" && !self.ends_operand(first - 2);
+        // A reference: `T &r = x`, `T &r(x)`, `auto &[a, b] = x`, `for (T &r : x)`.
+        let bound =
+            before(3) == "&" && self.source.is_word(first - 2) && ["=", "(", "{"].contains(&before(1));
+        let taken_apart = whole && (before(1) == ":" || (before(1) == "=" && before(2) == "]"));
+        assigned || stepped || address || bound || taken_apart || self.may_be_bound(first, last)
     }
 
-    /// Whether the name stands alone as an argument of a function that may take a reference.
-    fn may_be_bound(&self, at: usize) -> bool {
-        let alone = ["(", ","].contains(&self.text(at - 1)) && [")", ","].contains(&self.text(at + 1));
+    fn before(&self, at: usize, n: usize) -> &str {
+        at.checked_sub(n).map_or("", |i| self.text(i))
+    }
+
+    /// Whether a token ends something that can stand before an operator or a bracket: a value, or a function's name.
+    fn ends_operand(&self, at: usize) -> bool {
+        matches!(self.source.tokens[at].kind, Kind::Word | Kind::Literal)
+            && !["return", "case", "else", "do"].contains(&self.text(at))
+            || [")", "]"].contains(&self.text(at))
+    }
+
+    /// Whether a name, with the brackets around it, stands alone as an argument of something that may take a reference.
+    fn may_be_bound(&self, first: usize, last: usize) -> bool {
+        let alone =
+            ["(", ",", "{"].contains(&self.text(first - 1)) && [")", ",", "}"].contains(&self.text(last + 1));
         if !alone {
             return false;
         }
-        let opens = |i: &usize| self.text(*i) == "(" && self.source.closing(*i) > at;
-        let Some(open) = (self.body.start..at).rev().find(opens) else {
+        let opens = |i: &usize| ["(", "{"].contains(&self.text(*i)) && self.source.closing(*i) > last;
+        let Some(open) = (self.body.start..first).rev().find(opens) else {
             return false;
         };
+        // Members of what is made so may be references.
+        if self.text(open) == "{" {
+            return true;
+        }
         let mut callee = open - 1;
         if self.text(callee) == ">" {
             match (self.body.start..callee).rev().find(|&i| self.text(i) == "<") {
@@ -654,23 +752,39 @@ impl Splitter<'_> {
                 _ => return true,
             }
         }
-        if !self.source.is_word(callee)
-            || ["if", "while", "for", "switch", "return", "sizeof"].contains(&self.text(callee))
-        {
+        let name = self.text(callee);
+        if !self.source.is_word(callee) {
+            // The result of a function may be one.
+            return [")", "]", "}", ">"].contains(&name);
+        }
+        let plain = [
+            "if",
+            "while",
+            "for",
+            "switch",
+            "return",
+            "sizeof",
+            "decltype",
+            "static_cast",
+        ];
+        if plain.contains(&name) || TYPES.contains(&name) {
             return false;
         }
-        let name = self.text(callee);
         if [".", "->"].contains(&self.text(callee - 1)) || ["swap", "exchange", "tie", "ref"].contains(&name)
         {
             return true;
         }
-        // A function of the C library takes values; one of the source says what it takes.
-        let declared = |i: usize| self.text(i) == name && self.text(i + 1) == "=";
-        self.source
-            .functions
-            .iter()
-            .any(|f| f.name == name && (f.params..self.source.closing(f.params)).any(|i| self.text(i) == "&"))
-            || self.body.clone().any(declared)
+        // A function of the source says what it takes.
+        let mut functions = self.source.functions.iter().filter(|f| f.name == name).peekable();
+        if functions.peek().is_some() {
+            return functions.any(|f| (f.params..self.source.closing(f.params)).any(|i| self.text(i) == "&"));
+        }
+        // One of the C library takes values: the source does nothing with it but call it.
+        let elsewhere = |i: usize| {
+            let declared = i > 0 && self.source.is_word(i - 1) && !NO_TYPES.contains(&self.text(i - 1));
+            self.text(i) == name && (declared || self.text(i + 1) != "(")
+        };
+        (0..self.source.tokens.len()).any(elsewhere)
     }
 
     /// Whether an expression depends on nothing but what is named in it, and all threads agree on: `Some(true)`; or each
@@ -699,6 +813,19 @@ impl Splitter<'_> {
                     _ => {}
                 },
                 Kind::Word => {
+                    // What a function gives may come from anywhere.
+                    let called = match next {
+                        "(" => true,
+                        "<" => self
+                            .source
+                            .after_angle(at + 1, range.end)
+                            .is_some_and(|after| self.text(after) == "("),
+                        _ => false,
+                    };
+                    let harmless = ["min", "max", "static_cast"].contains(&text) || TYPES.contains(&text);
+                    if called && !harmless {
+                        return None;
+                    }
                     if at > range.start && [".", "::"].contains(&self.text(at - 1)) {
                         continue;
                     }
@@ -706,7 +833,7 @@ impl Splitter<'_> {
                         same = false;
                         continue;
                     }
-                    if INDICES.contains(&text) || ["min", "max"].contains(&text) || TYPES.contains(&text) {
+                    if INDICES.contains(&text) || harmless {
                         continue;
                     }
                     match seen.iter().rev().find(|s| s.name() == text) {
@@ -716,7 +843,7 @@ impl Splitter<'_> {
                         // Not a variable of the kernel: a constant, or a type.
                         None => {
                             let variable = self.source.variables.iter().any(|v| v.name == text);
-                            if variable || next == "(" || self.is_declared(text) {
+                            if variable || self.is_declared(text) {
                                 return None;
                             }
                         }
@@ -915,7 +1042,7 @@ impl Splitter<'_> {
 
 // ---- writing
 impl Splitter<'_> {
-    fn slice(&self, range: Range<usize>) -> String {
+    pub(super) fn slice(&self, range: Range<usize>) -> String {
         if range.is_empty() {
             return String::new();
         }
@@ -934,6 +1061,7 @@ impl Splitter<'_> {
         out: &mut String,
     ) -> Option<()> {
         out.push_str("{\n");
+        self.depth += 1;
         let known = seen.len();
         let mut at = 0;
         while at < statements.len() {
@@ -951,6 +1079,7 @@ impl Splitter<'_> {
             at += 1;
         }
         seen.truncate(known);
+        self.depth -= 1;
         out.push_str("}\n");
         Some(())
     }
@@ -970,7 +1099,7 @@ impl Splitter<'_> {
             Statement::Declare(declaration) => declaration.range.end,
             Statement::Barrier(at) => at + 4,
             Statement::If { then, otherwise, .. } => self.end_of(otherwise.as_deref().unwrap_or(then)),
-            Statement::Loop { range, .. } => range.end,
+            Statement::Loop { range, .. } | Statement::Call { range, .. } => range.end,
         }
     }
 
@@ -978,26 +1107,53 @@ impl Splitter<'_> {
     fn control(&mut self, statement: &Statement, seen: &mut Vec<Seen>, out: &mut String) -> Option<()> {
         match statement {
             Statement::Plain(_) | Statement::Declare(_) => return None,
-            Statement::Barrier(_) => {}
-            Statement::Once(range) => out.push_str(&self.slice(range.clone())),
+            Statement::Barrier(_) => {
+                if self.masked {
+                    out.push_str("taskgpu_mask.meet(taskgpu_kernel);\n");
+                }
+            }
+            Statement::Once(range) => {
+                let text = self.slice(range.clone());
+                // A block's own shared memory can be on the stack: compilers know that nobody else has its address.
+                match self.shared_array(range.clone()).filter(|_| self.depth == 1) {
+                    Some(name) => {
+                        out.push_str(&text.replacen(SHARED, "__attribute__((aligned(64)))", 1));
+                        out.push_str(&object::note(name, range.start));
+                    }
+                    None => out.push_str(&text),
+                }
+            }
             Statement::Block(range, inner) => self.scope(inner, range.end - 1, seen, out)?,
             Statement::If {
                 constant,
                 condition,
                 then,
                 otherwise,
+                place,
                 ..
             } => {
+                let same = self.value_of(condition.clone(), seen) == Some(true);
+                let apart = !*constant && (!same || self.may_trap(condition.clone()));
+                let waits = otherwise.as_ref().is_some_and(|s| s.waits());
+                let (unmet, met) = (place.unmet(waits), place.met());
                 if *constant {
                     out.push_str(&format!("if constexpr ({})", self.slice(condition.clone())));
                 } else {
-                    let go = self.condition(condition.clone(), seen, out);
+                    let meets = (then.waits() && (place.later || waits)) || (waits && place.later);
+                    let go = self.condition(condition.clone(), unmet, meets, seen, out)?;
                     out.push_str(&format!("if ({go})"));
                 }
                 self.nested(then, seen, out)?;
                 if let Some(otherwise) = otherwise {
-                    out.push_str("else ");
+                    match apart {
+                        true => out.push_str(&format!("if (taskgpu_mask.turn({unmet}, {met}))")),
+                        false => out.push_str("else "),
+                    }
                     self.nested(otherwise, seen, out)?;
+                }
+                if apart {
+                    let off = if otherwise.is_some() { met } else { unmet };
+                    out.push_str(&format!("taskgpu_mask.back({off});\n"));
                 }
                 if !*constant {
                     out.push_str("}\n");
@@ -1010,37 +1166,55 @@ impl Splitter<'_> {
                 step,
                 body,
                 late,
+                place,
             } => {
-                if self.has_loose_jump(body) {
-                    return None;
-                }
                 let known = seen.len();
-                if let Some(head) = self.common_loop(range, first.as_deref(), condition, step, seen) {
-                    out.push_str(&head);
-                    self.nested(body, seen, out)?;
-                    seen.truncate(known);
-                    return Some(());
-                }
-                out.push_str("{\n");
-                if let Some(first) = first {
-                    self.region(std::slice::from_ref(first), condition.start..range.end, seen, out)?;
-                }
-                out.push_str("for (;;) {\n");
-                if !*late && !condition.is_empty() {
-                    let go = self.condition(condition.clone(), seen, out);
-                    out.push_str(&format!("if (!({go})) break; }}\n"));
+                let common = self.common_loop(range, first.as_deref(), condition, step, seen);
+                if let Some(head) = &common {
+                    out.push_str(head);
+                    out.push_str("{\n");
+                } else {
+                    out.push_str("{\n");
+                    if let Some(first) = first {
+                        self.region(std::slice::from_ref(first), condition.start..range.end, seen, out)?;
+                    }
+                    out.push_str("for (;;) {\n");
+                    if !*late && !condition.is_empty() {
+                        let go = self.condition(condition.clone(), place.out(), place.later, seen, out)?;
+                        out.push_str(&format!("if (!({go})) break; }}\n"));
+                    }
                 }
                 self.nested(body, seen, out)?;
-                if !step.is_empty() {
-                    let step = format!("{};", self.slice(step.clone()));
-                    self.for_lanes(&step, seen, out);
+                if self.masked {
+                    out.push_str(&format!(
+                        "taskgpu_mask.back({});\nif (taskgpu_mask.all) break;\n",
+                        place.next_round()
+                    ));
                 }
-                if *late {
-                    let go = self.condition(condition.clone(), seen, out);
-                    out.push_str(&format!("if (!({go})) break; }}\n"));
+                if common.is_none() {
+                    if !step.is_empty() {
+                        let step = format!("{};", self.slice(step.clone()));
+                        self.for_running(&step, seen, out);
+                    }
+                    if *late {
+                        let go = self.condition(condition.clone(), place.out(), place.later, seen, out)?;
+                        out.push_str(&format!("if (!({go})) break; }}\n"));
+                    }
+                    out.push('}');
                 }
-                out.push_str("}}\n");
+                out.push_str("}\n");
+                if self.masked {
+                    out.push_str(&format!("taskgpu_mask.back({});\n", place.out()));
+                }
                 seen.truncate(known);
+            }
+            Statement::Call {
+                range, inner, place, ..
+            } => {
+                self.scope(inner, range.end - 1, seen, out)?;
+                if self.masked {
+                    out.push_str(&format!("taskgpu_mask.back({});\n", place.out()));
+                }
             }
         }
         Some(())
@@ -1058,6 +1232,12 @@ impl Splitter<'_> {
         let Some(Statement::Declare(declaration)) = first else {
             return None;
         };
+        if [&declaration.range, condition, step]
+            .into_iter()
+            .any(|range| self.may_trap(range.clone()))
+        {
+            return None;
+        }
         let known = seen.len();
         for variable in &declaration.variables {
             let name = self.text(variable.name);
@@ -1098,51 +1278,68 @@ impl Splitter<'_> {
         ))
     }
 
+    /// Whether an expression must not be computed where all threads may be off: what it divides by may be zero then.
+    fn may_trap(&self, range: Range<usize>) -> bool {
+        let divides = |at: usize| {
+            let divisor = at + 1 + usize::from(self.text(at + 1) == "=");
+            let fixed = self.source.tokens[divisor].kind == Kind::Literal && self.text(divisor) != "0";
+            ["/", "%"].contains(&self.text(at)) && !fixed
+        };
+        self.masked && range.into_iter().any(divides)
+    }
+
     fn is_changed_in(&self, range: Range<usize>, name: &str, except: &[Range<usize>]) -> bool {
         range.into_iter().any(|at| {
             self.text(at) == name && !except.iter().any(|e| e.contains(&at)) && self.changes(at, false)
         })
     }
 
-    /// Opens a block that has what a condition is for the last thread, and answers its name, or the condition itself. All
-    /// threads must agree on it: there are barriers behind it.
-    fn condition(&mut self, range: Range<usize>, seen: &[Seen], out: &mut String) -> String {
-        out.push_str("{\n");
-        if self.value_of(range.clone(), seen) == Some(true) {
-            for one in seen {
-                if let Seen::Again(_, declaration, true) = one {
-                    out.push_str(declaration);
+    /// Opens a block and answers an expression in it: whether there are threads that meet a condition with barriers behind
+    /// it. Those that do not are off with a code from then on. `meets`: they have to be at a barrier at which others are.
+    fn condition(
+        &mut self,
+        range: Range<usize>,
+        code: u8,
+        meets: bool,
+        seen: &[Seen],
+        out: &mut String,
+    ) -> Option<String> {
+        match self.value_of(range.clone(), seen) {
+            Some(true) if !self.may_trap(range.clone()) => {
+                out.push_str("{\n");
+                for one in seen {
+                    if let Seen::Again(_, declaration, true) = one {
+                        out.push_str(declaration);
+                    }
                 }
+                return Some(self.slice(range));
             }
-            return self.slice(range);
+            // Some threads of most blocks meet it and some do not.
+            Some(false) if meets => return None,
+            _ if !self.masked => return None,
+            _ => {}
         }
-        let go = self.new_lanes("go");
-        out.push_str(&format!("bool {go} = false;\n"));
-        let text = format!("{go} = bool({});", self.slice(range));
-        self.for_lanes(&text, seen, out);
-        go
+        out.push_str("{\n");
+        let text = format!("taskgpu_mask.met[taskgpu_lane] = bool({});", self.slice(range));
+        self.for_running(&text, seen, out);
+        Some(format!("taskgpu_mask.go({code})"))
     }
 
-    /// Whether a `break` or `continue` means the loop that has this body.
-    fn has_loose_jump(&self, body: &Statement) -> bool {
-        let end = self.end_of(body);
-        let mut at = self.start(Some(body)).unwrap_or(end);
-        while at < end {
-            match self.text(at) {
-                "break" | "continue" => return true,
-                "for" | "while" | "do" | "switch" => match self.bare_statement(at, end) {
-                    // A loop with barriers looks at its own.
-                    Some((_, next)) => {
-                        at = next;
-                        continue;
-                    }
-                    None => return true,
-                },
-                _ => {}
-            }
-            at += 1;
+    /// Writes a loop over the threads that are not off.
+    fn for_running(&self, body: &str, seen: &[Seen], out: &mut String) {
+        if !self.masked {
+            self.for_lanes(body, seen, out);
+            return;
         }
-        false
+        out.push_str("if (!taskgpu_mask.some) {\n");
+        self.for_lanes(body, seen, out);
+        out.push_str("} else {\n");
+        self.for_lanes(
+            &format!("if (taskgpu_mask.off[taskgpu_lane]) return;\n{body}"),
+            seen,
+            out,
+        );
+        out.push_str("}\n");
     }
 
     /// Writes a loop over the threads.
@@ -1167,27 +1364,60 @@ impl Splitter<'_> {
         let mut body = String::new();
         for statement in statements {
             match statement {
-                Statement::Plain(range) => body.push_str(&guard.slice(self, range.clone())),
+                Statement::Plain(range) => {
+                    if self.masked && self.parts_threads(range.clone(), seen) {
+                        return None;
+                    }
+                    body.push_str(&guard.slice(self, range.clone()));
+                }
                 Statement::Declare(declaration) => {
                     self.declare(declaration, later.clone(), seen, &mut body, out)?;
                 }
                 _ => return None,
             }
         }
+        let range = self.start(statements.first())?..self.end_of(statements.last()?);
+        // Two copies of a variable that is one for all threads would be two.
+        let single = self.source.mentions(range.clone(), &["static", "__shared__"]);
+        let mut all = String::new();
         if guard.conditions.is_empty() {
-            self.for_lanes(&body, &before, out);
+            self.for_lanes(&body, &before, &mut all);
+        } else {
+            let narrowed = Narrowed::of(&guard.seen);
+            let fits = match narrowed.check() {
+                Some(check) => format!(
+                    "taskgpu::for_last(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}{check}}}) && ",
+                    bindings(&guard.seen, false)
+                ),
+                None => String::new(),
+            };
+            all.push_str(&format!(
+                "if ({fits}taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
+                 constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
+                if guard.axes { "for_axes" } else { "for_all" },
+                guard.body(self)
+            ));
+            let mut sure = String::new();
+            self.for_lanes(&body, &before, &mut sure);
+            all.push_str(&narrowed.apply(sure));
+            all.push_str("} else {\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
+            self.for_lanes(&body, &before, &mut all);
+            all.push_str("}\n");
+        }
+        if !self.masked {
+            out.push_str(&all);
             return Some(());
         }
-        out.push_str(&format!(
-            "if (taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
-             constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
-            if guard.axes { "for_axes" } else { "for_all" },
-            guard.body(self)
-        ));
-        self.for_lanes(&body, &before, out);
-        out.push_str("} else {\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
-        self.for_lanes(&body, &before, out);
+        if !single {
+            out.push_str(&format!("if (!taskgpu_mask.some) {{\n{all}}} else "));
+        }
+        out.push_str("{\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
+        let running = format!("if (taskgpu_mask.off[taskgpu_lane]) return;\n{body}");
+        self.for_lanes(&running, &before, out);
         out.push_str("}\n");
+        if self.has_jumps(range) {
+            out.push_str("taskgpu_mask.look();\n");
+        }
         Some(())
     }
 
@@ -1216,10 +1446,12 @@ impl Splitter<'_> {
             let value = variable.value.map(|value| value..variable.declarator.end);
             let again = value
                 .clone()
-                .filter(|_| !changes && !variable.reference)
+                .filter(|value| !changes && !variable.reference && !self.may_trap(value.clone()))
                 .and_then(|value| self.value_of(value.start + 1..value.end, seen));
             if let Some(same) = again {
                 body.push_str(&one);
+                // Outside of the loops over threads it has a type, and a value if it is the same for all.
+                out.push_str(&one);
                 seen.push(Seen::Again(name, one, same));
                 continue;
             }
@@ -1236,12 +1468,12 @@ impl Splitter<'_> {
                     return None;
                 }
                 out.push_str(&format!(
-                    "taskgpu::value<decltype(taskgpu::decayed({}))> {lanes}[taskgpu::most];\n",
+                    "taskgpu::value<decltype(taskgpu::decayed({}))> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
                     span(value.start + 1..value.end)
                 ));
             } else {
                 out.push_str(&format!(
-                    "typedef {specifiers}{}{lanes}_type{};\ntaskgpu::value<{lanes}_type> {lanes}[taskgpu::most];\n",
+                    "typedef {specifiers}{}{lanes}_type{};\ntaskgpu::value<{lanes}_type> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
                     span(variable.declarator.start..variable.name),
                     span(variable.name + 1..declarator_end)
                 ));

@@ -19,9 +19,14 @@ const PARAMETERS: &str =
     "const uint3 threadIdx, const uint3 blockIdx, const dim3 blockDim, const dim3 gridDim";
 const ARGUMENTS: &str = "threadIdx, blockIdx, blockDim, gridDim";
 
+/// What `__shared__` becomes. Vectors that lie in two lines of a cache take twice as long.
+pub(super) const SHARED: &str = "static thread_local __attribute__((aligned(64)))";
+
 /// How a module is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
+    /// As [`Way::Regions`], with functions with barriers written out in the kernels that call them.
+    Inlined,
     /// Indices are parameters, and kernels with barriers are cut into loops between them.
     Regions,
     /// Indices are parameters.
@@ -30,15 +35,28 @@ pub(super) enum Way {
     Plain,
 }
 
+impl Way {
+    /// The fastest first.
+    pub(super) const ALL: [Way; 4] = [Way::Inlined, Way::Regions, Way::Fast, Way::Plain];
+}
+
 /// Pieces of text to be replaced.
+#[derive(Clone)]
 pub(super) struct Edits<'a> {
     text: &'a str,
     list: Vec<(Range<usize>, String)>,
 }
 
-impl Edits<'_> {
+impl<'a> Edits<'a> {
+    pub(super) fn new(text: &'a str) -> Edits<'a> {
+        Edits {
+            text,
+            list: Vec::new(),
+        }
+    }
+
     /// Puts `new` in the place of a piece, and keeps the lines of what was there.
-    fn replace(&mut self, span: Range<usize>, new: impl Into<String>) {
+    pub(super) fn replace(&mut self, span: Range<usize>, new: impl Into<String>) {
         let mut new = new.into();
         new.extend(self.text[span.clone()].chars().filter(|c| *c == '\n'));
         self.list.push((span, new));
@@ -77,15 +95,12 @@ pub(super) struct Unit {
 
 /// Makes the module's C++ of user text and what was found in it.
 pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[String]) -> Result<Unit> {
-    let barriers = Reach::of(source, BARRIERS);
+    let barriers = Reach::of(source, BARRIERS, true);
     let indices = match way {
-        Way::Regions | Way::Fast => Reach::of(source, INDICES).names,
+        Way::Inlined | Way::Regions | Way::Fast => Reach::of(source, INDICES, false).names,
         Way::Plain => HashSet::new(),
     };
-    let mut edits = Edits {
-        text,
-        list: Vec::new(),
-    };
+    let mut edits = Edits::new(text);
     for at in 0..source.tokens.len() {
         if source.tokens[at].kind == Kind::Word {
             word(source, at, way, &mut edits);
@@ -169,50 +184,69 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
 }
 
 /// What leads to one of some words.
-struct Reach<'a> {
+pub(super) struct Reach<'a> {
     /// Functions that mention one, or another such function. Kernels are not among them.
-    names: HashSet<&'a str>,
+    pub(super) names: HashSet<&'a str>,
     /// A word stands where no function of a namespace is: in a class, for example.
     elsewhere: bool,
     words: &'static [&'static str],
 }
 
 impl<'a> Reach<'a> {
-    fn of(source: &'a Source<'_>, words: &'static [&'static str]) -> Reach<'a> {
+    /// `methods`: functions of classes count by their names.
+    pub(super) fn of(source: &'a Source<'_>, words: &'static [&'static str], methods: bool) -> Reach<'a> {
         let mut reach = Reach {
             names: HashSet::new(),
             elsewhere: false,
             words,
         };
+        let methods: &[Function] = if methods { &source.methods } else { &[] };
+        let functions = || source.functions.iter().chain(methods);
         loop {
-            let before = reach.names.len();
-            for function in source.functions.iter().filter(|f| !f.global) {
+            let before = (reach.names.len(), reach.elsewhere);
+            for function in functions().filter(|f| !f.global) {
                 if reach.reaches(source, function) {
-                    reach.names.insert(&function.name);
+                    match function.is_called_by_name(source) {
+                        true => _ = reach.names.insert(&function.name),
+                        false => reach.elsewhere = true,
+                    }
                 }
             }
-            if reach.names.len() == before {
+            if (reach.names.len(), reach.elsewhere) == before {
                 break;
             }
         }
-        let bodies: Vec<Range<usize>> = source.functions.iter().filter_map(|f| f.whole(source)).collect();
-        reach.elsewhere = (0..source.tokens.len())
-            .any(|at| words.contains(&source.text(at)) && !bodies.iter().any(|body| body.contains(&at)));
+        let bodies: Vec<Range<usize>> = functions().filter_map(|f| f.whole(source)).collect();
+        let declared: HashSet<usize> = functions().map(|f| f.params - 1).collect();
+        reach.elsewhere |= (0..source.tokens.len()).any(|at| {
+            reach.is_meant(source.text(at))
+                && !declared.contains(&at)
+                && !bodies.iter().any(|body| body.contains(&at))
+        });
         reach
+    }
+
+    fn is_meant(&self, text: &str) -> bool {
+        self.words.contains(&text) || self.names.contains(text)
     }
 
     fn reaches(&self, source: &Source<'_>, function: &Function) -> bool {
         let Some(mut body) = function.whole(source) else {
             return false;
         };
-        body.any(|at| {
-            let text = source.text(at);
-            self.words.contains(&text) || self.names.contains(text)
-        })
+        body.any(|at| self.is_meant(source.text(at)))
     }
 }
 
 impl Function {
+    /// Whoever calls it has its name: it is no constructor, for example.
+    fn is_called_by_name(&self, source: &Source<'_>) -> bool {
+        let special = |class: usize| {
+            source.classes[class].name == self.name || source.mentions(self.head.clone(), &["operator", "~"])
+        };
+        !self.class.is_some_and(special)
+    }
+
     /// Its parameters and body.
     fn whole(&self, source: &Source<'_>) -> Option<Range<usize>> {
         self.body.map(|body| self.params..source.closing(body))
@@ -268,7 +302,7 @@ fn shared(source: &Source<'_>, at: usize, edits: &mut Edits<'_>) {
                 edits.replace(source.span(i), "");
             }
         }
-        edits.replace(source.span(at), "static thread_local");
+        edits.replace(source.span(at), SHARED);
         return;
     }
     // extern __shared__ type name[];

@@ -46,6 +46,20 @@ pub(super) struct Function {
     pub(super) params: usize,
     /// The brace that opens the body, if it has one here.
     pub(super) body: Option<usize>,
+    /// Of which class it is a member: an index.
+    pub(super) class: Option<usize>,
+}
+
+/// A class.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    pub(super) name: String,
+    /// The scopes around it.
+    pub(super) path: String,
+    /// The brace that opens it.
+    pub(super) open: usize,
+    /// No template, and nothing is inherited.
+    pub(super) simple: bool,
 }
 
 /// A variable that lives on the device.
@@ -61,6 +75,9 @@ pub(super) struct Source<'a> {
     pub(super) tokens: Vec<Token>,
     pub(super) functions: Vec<Function>,
     pub(super) variables: Vec<Variable>,
+    pub(super) classes: Vec<Class>,
+    /// Functions of classes.
+    pub(super) methods: Vec<Function>,
 }
 
 /// Words that take brackets in front of a function's name.
@@ -89,6 +106,8 @@ impl<'a> Source<'a> {
             tokens: tokens(text),
             functions: Vec::new(),
             variables: Vec::new(),
+            classes: Vec::new(),
+            methods: Vec::new(),
         };
         source.match_brackets()?;
         source.scope(0..source.tokens.len(), "", false);
@@ -189,6 +208,9 @@ impl<'a> Source<'a> {
         if self.tokens[start].kind == Kind::Directive || self.text(start) == ";" {
             return start + 1;
         }
+        if ["public", "private", "protected"].contains(&self.text(start)) && self.text(start + 1) == ":" {
+            return start + 2;
+        }
         let (mut i, mut template) = (start, false);
         while self.text(i) == "template" && self.text(i + 1) == "<" {
             template = true;
@@ -284,7 +306,42 @@ impl<'a> Source<'a> {
             self.scope(inside, path, true);
             return Brace::Ends;
         }
+        self.class(head, at, path);
         Brace::Inside
+    }
+
+    /// Looks at a class that opens at `at`, if one does.
+    fn class(&mut self, head: usize, at: usize, path: &str) {
+        let Some(word) = (head..at).find(|&i| ["struct", "class", "union"].contains(&self.text(i))) else {
+            return;
+        };
+        let mut name = word + 1;
+        while ["__attribute__", "alignas", "["].contains(&self.text(name)) {
+            name = self.closing(name + usize::from(self.text(name) != "[")) + 1;
+        }
+        if !self.is_word(name) {
+            return;
+        }
+        let class = Class {
+            name: self.text(name).to_owned(),
+            path: path.to_owned(),
+            open: at,
+            simple: name + 1 == at && (head == 0 || self.text(head - 1) != ">"),
+        };
+        let inner = format!("{path}{}::", class.name);
+        let index = self.classes.len();
+        self.classes.push(class);
+        let outside = (
+            std::mem::take(&mut self.functions),
+            std::mem::take(&mut self.variables),
+        );
+        self.scope(at + 1..self.closing(at), &inner, false);
+        let found = std::mem::replace(&mut self.functions, outside.0);
+        self.variables = outside.1;
+        self.methods.extend(found.into_iter().map(|mut method| {
+            method.class = Some(index);
+            method
+        }));
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -308,6 +365,7 @@ impl<'a> Source<'a> {
             head: head..params,
             params,
             body,
+            class: None,
         });
     }
 

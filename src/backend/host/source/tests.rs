@@ -24,10 +24,6 @@ fn options(name: &str, expressions: &[&str]) -> CompileOptions {
     }
 }
 
-fn all_ways() -> [Way; 3] {
-    [Way::Regions, Way::Fast, Way::Plain]
-}
-
 /// Runs `kernel(n, out)` for some blocks on this thread. `out` has a number for each thread, 100 + its index at first.
 fn run(image: &[u8], kernel: &str, grid: u32, block: [u32; 3]) -> Vec<i32> {
     let raw = module::load(image).expect("it loads");
@@ -63,10 +59,10 @@ fn check(what: &str, way: Way, source: &str) {
                   #define OUT out[blockIdx.x * ALL + ME]\n";
     let source = format!("{prefix}{source}");
     let options = options(what, &[]);
-    let (best, took) = build(&all_ways(), &source, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let (best, took) = build(&Way::ALL, &source, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(took, way, "{what}");
     let mut images = vec![best.image];
-    for other in all_ways() {
+    for other in Way::ALL {
         if other != way {
             if let Ok((made, _)) = build(&[other], &source, &options) {
                 images.push(made.image);
@@ -102,7 +98,7 @@ fn the_examples_take_the_fastest_way() {
         ("stencil.hip", &[], Way::Fast),
         ("mandelbrot.hip", &[], Way::Fast),
     ] {
-        let built = build(&all_ways(), &example(name), &options(name, expressions));
+        let built = build(&Way::ALL, &example(name), &options(name, expressions));
         assert_eq!(built.expect("it compiles").1, way, "{name}");
     }
 }
@@ -197,6 +193,22 @@ fn kernels_with_barriers_at_the_top() {
         ),
     );
     check(
+        "values that are changed by other names",
+        Way::Regions,
+        "struct inc { int by; __device__ void operator()(int &x) const { x += by; } }; struct ref { int &r; }; __device__ int one(int) { return 1; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { int a = ME, b = ME + 1, c = ME * 2, d[2] = {3, 4}, e = 7, f = one(4), g = 9; int2 h = make_int2(1, 2); inc i = {3};\n\
+         { int &r(a); r += 100; int *p = &(b); *p = 5; (c)++; for (int &q : d) q *= 3; i(e); inc{2}(f); ref t{g}; t.r = 6; auto &[x, y] = h; x = 50; y = 60; }\n\
+         __syncthreads(); OUT = a + b * 3 + c * 5 + d[0] + d[1] + e * 7 + f * 11 + g * 13 + h.x + h.y; }",
+    );
+    check(
+        "values that functions get from memory",
+        Way::Regions,
+        "template <class T> __device__ T load(const T *p) { return *p; } namespace a { __device__ int load(const int *p) { return *p; } }\n\
+         struct view { int *p; __device__ int get(int i) const { return p[i]; } __device__ int operator()(int i) const { return p[i]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { int *mine = out + blockIdx.x * ALL; view v = {mine}; int i = ME;\n\
+         int x = load<int>(out + i), y = a::load(out + i), z = v.get(i), w = v(i); __syncthreads(); OUT = 1; __syncthreads(); OUT = x + 3 * y + 5 * z + 7 * w; }",
+    );
+    check(
         "a value from memory that changes",
         Way::Regions,
         kernel!("int a = OUT; __syncthreads(); OUT = 5; __syncthreads(); OUT += a;"),
@@ -285,28 +297,369 @@ fn kernels_with_barriers_in_loops_and_branches() {
 }
 
 #[test]
-fn kernels_with_barriers_that_stay_threads() {
+fn threads_that_leave_before_a_barrier() {
     check(
-        "threads that leave early",
-        Way::Fast,
+        "at the top",
+        Way::Regions,
         kernel!("__shared__ int s[64]; s[ME] = 1; if (ME % 3 == 1) return; s[ME] = OUT; __syncthreads(); OUT = s[(ME / 3) * 3];"),
     );
     check(
-        "a loop that is left between barriers",
-        Way::Fast,
+        "whole blocks, parts of blocks and none",
+        Way::Regions,
+        kernel!(
+            "int i = blockIdx.x * ALL + ME; if (i >= n / 2) return; __shared__ int s[64]; s[ME] = i; __syncthreads();\
+             int v = s[0]; for (int k = 1; k < 3; k++) { __syncthreads(); s[ME] += v + k; __syncthreads(); v += s[0]; } OUT = v + s[ME];"
+        ),
+    );
+    check(
+        "in loops, switches and branches between barriers",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = OUT; s[ME] = v; __syncthreads(); for (int i = 0; i < 9; i++) { if (i == 4 && v % 5 == 2) return;\
+             switch ((v + i) % 11) { case 0: return; case 1: continue; default: break; } v++; if (v % 13 == 0) break; } s[ME] = v;\
+             __syncthreads(); OUT = v + (ME == 0 ? s[0] : 0); while (v % 7) { if (v % 5 == 0) { return; } v++; } OUT += 1000;"
+        ),
+    );
+    check(
+        "in a loop with barriers",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[2][64]; s[0][ME] = s[1][ME] = 0; __syncthreads(); for (int i = 0; i < 8; i++) { if (ME > 2 && (OUT + i) % 5 == 4) return;\
+             s[i % 2][ME] = i * 10 + ME; __syncthreads(); OUT += s[i % 2][0] + s[i % 2][1 % ALL]; }"
+        ),
+    );
+    check(
+        "what is a return of a lambda or of a class is none",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; { auto f = [&](int x) { if (x > 120) return x; return x * 2; }; struct P { int v; int get() { return v; } };\
+             s[ME] = f(OUT) + P{3}.get(); } __syncthreads(); if (ME == 1) return; __syncthreads();\
+             OUT = s[ALL - 1 - ME] + [](int x) -> int { return x; }(4);"
+        ),
+    );
+    check(
+        "what only they cannot divide by",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int b = blockIdx.x; s[ME] = 3; if (ME == 0 || b == 0) return; int q = 1000 / ME, r = 100 / b; __syncthreads(); OUT = q + r + s[ME];\
+             __syncthreads(); for (int i = 0; i < 100 / b && i < 9; i++) { OUT += q + i; __syncthreads(); } if (50 % b == 0) { __syncthreads(); OUT += r; }"
+        ),
+    );
+    check(
+        "with variables and arrays of their own, and atomics",
+        Way::Regions,
+        kernel!(
+            "__shared__ int sum, s[64]; int a[3] = {OUT, 2, 3}; volatile int w = ME; if (ME == 0) sum = 0; __syncthreads(); if (a[0] % 4 == 3 && ME) return;\
+             atomicAdd(&sum, a[0] + w); a[1] = a[0]; w = w + 1; __syncthreads(); if (a[1] % 5 == 1 && ME) return; atomicMax(&sum, 300); s[ME] = w; __syncthreads();\
+             OUT = sum + a[1] + a[2] + s[0];"
+        ),
+    );
+}
+
+#[test]
+fn loops_with_barriers_that_are_left() {
+    check(
+        "by all at once",
+        Way::Regions,
         kernel!("__shared__ int s[64]; for (int i = 0;; i++) { s[ME] = i; __syncthreads(); if (s[0] == 4) break; __syncthreads(); } OUT = s[ME];"),
     );
     check(
-        "a barrier inside a function",
-        Way::Fast,
+        "by some, who meet no barrier any more",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = 0; for (int i = 0; i < 9; i++) { if (ME && (OUT + i) % 7 == 3) break; s[ME] = i; __syncthreads(); v += s[0]; __syncthreads(); }\
+             OUT = v;"
+        ),
+    );
+    check(
+        "by a condition that differs, with no barrier behind",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = 0; for (int i = (int)ME - 2; i < 4; i += 2) { if (ME == 0) s[0] = i + 50; __syncthreads(); if (i > 3) v++; } OUT = v + 2;"
+        ),
+    );
+    check(
+        "with rounds that are cut short",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = ME, k = 0; while (k < 12) { k++; s[ME] = v; __syncthreads(); int first = s[0]; __syncthreads();\
+             if (first % 2 == 0) { v += 3; continue; } s[ME] = v * 2; __syncthreads(); v = s[ALL - 1 - ME] % 1000 + 1; __syncthreads(); if (first > 900) break; } OUT = v;"
+        ),
+    );
+    check(
+        "do, continue and break",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int k = 0; do { s[ME] = k + ME; __syncthreads(); int f = s[0]; __syncthreads(); if (f == 2) continue; OUT += s[ALL - 1]; __syncthreads();\
+             if (s[0] == 5) break; __syncthreads(); } while (++k < 8); OUT += k * 1000;"
+        ),
+    );
+    check(
+        "one in another",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = OUT; for (int i = 0; i < 4; i++) { for (int j = 0; j < 4; j++) { s[ME] = v + i * j; __syncthreads();\
+             int t = s[0]; __syncthreads(); if (t % 3 == 1) continue; if (t % 3 == 2) { v += t; break; } s[ME] = t; __syncthreads(); v += s[ALL - 1]; __syncthreads(); }\
+             if (i == 2 && n > 60) break; __syncthreads(); v++; } OUT = v;"
+        ),
+    );
+    check(
+        "out of a branch",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int v = 1; for (int i = 0; i < 6; i++) { s[ME] = i; __syncthreads(); if (s[0] == 3) { v *= 2; __syncthreads(); v += s[ALL - 1];\
+             if (n % 2) break; __syncthreads(); continue; } else v++; __syncthreads(); v += 10; } __syncthreads(); OUT = v;"
+        ),
+    );
+}
+
+#[test]
+fn conditions_with_barriers_that_threads_meet_or_not() {
+    check(
+        "the last to have barriers",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int i = blockIdx.x * ALL + ME; if (i < n - 5) { s[ME] = OUT; __syncthreads(); OUT = s[0]; __syncthreads(); OUT++; } else OUT = -i; OUT *= 2;"
+        ),
+    );
+    check(
+        "the else-branch",
+        Way::Regions,
+        kernel!("__shared__ int s[64]; s[ME] = OUT; if (OUT % 3 == 0 && ME) OUT = 7; else { __syncthreads(); OUT = s[0] + 1; }"),
+    );
+    check(
+        "with more inside",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; s[ME] = ME; __syncthreads(); if (OUT % 3 || ME == 0) { for (int i = 0; i < 3; i++) { __syncthreads(); if (ME == 0) s[0] += i + 1;\
+             __syncthreads(); if (i == 1 && OUT % 5 == 1 && ME) return; OUT += s[0]; } OUT *= 2; } OUT++;"
+        ),
+    );
+}
+
+#[test]
+fn functions_with_barriers_are_written_out() {
+    check(
+        "twice, in expressions and declarations",
+        Way::Inlined,
         "__shared__ int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
          extern \"C\" __global__ void k(int n, int *out) { int a = turn(OUT); OUT = turn(a + ME) + n; }",
     );
     check(
-        "a barrier inside a class",
+        "one in another, without a result, and with one that is not used",
+        Way::Inlined,
+        "__device__ void both() { __syncthreads(); }\n\
+         __device__ int first(int *s, int x) { s[ME] = x; both(); int y = s[0]; both(); return y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; first(s, n); if (first(s, OUT) > 3) OUT = first(s, OUT + 1); }",
+    );
+    check(
+        "names that both have",
+        Way::Inlined,
+        "__device__ int mix(int a, int b, int *s) { int x = a - b; s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); a += y; b = a; return a * 3 + b; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = ME, b = OUT, x = 5, y = 6; int z = mix(b, a, s); b = mix(x, z, s); \
+         OUT = a + b * 7 + x + y + z; }",
+    );
+    check(
+        "a name that means another where the kernel stands",
+        Way::Fast,
+        "__shared__ int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { int s = 4; OUT = turn(OUT) + s; }",
+    );
+    check(
+        "several ways out",
+        Way::Inlined,
+        "__device__ int pick(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[0]; __syncthreads(); if (x % 3 == 0) return y;\n\
+         for (int i = 0; i < 5; i++) { if ((x + i) % 7 == 0) return i; } switch (x % 4) { case 0: return 17; default: break; } return -y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int v = pick(OUT, s); __syncthreads(); OUT = pick(v + ME, s) * 1000 + v; }",
+    );
+    check(
+        "leaving before its barrier, all of a block",
+        Way::Inlined,
+        "__device__ int some(int x, int *s, int go) { if (!go) return 3; s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int v = some(OUT, s, blockIdx.x == 1); __syncthreads(); OUT = v + 1; }",
+    );
+    check(
+        "a parameter that is not understood",
+        Way::Fast,
+        "__device__ void add(int &x, const int &y, int (*unused)[3], int s[], int &e) { s[ME] = x; __syncthreads(); x += s[0] + y; __syncthreads(); e += y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = OUT, b[2] = {1, 2}; const int c = ME; add(a, c, 0, s, b[1]); add(a, c, 0, s, b[c & 1]); OUT = a + b[0] + b[1] * 10; }",
+    );
+    check(
+        "references to variables, to elements and to others of the same name",
+        Way::Inlined,
+        "__device__ void add(int &x, const int &y, int *s, int &e) { s[ME] = x; __syncthreads(); x += s[0] + y; __syncthreads(); e += y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int x = 4, y = OUT, b[2] = {1, 2}; const int c = ME; add(y, x, s, b[1]); add(y, c, s, b[c & 1]); add(x, x, s, y); OUT = x + y + b[0] + b[1] * 10; }",
+    );
+    check(
+        "a reference that would be a conversion",
+        Way::Fast,
+        "__device__ double half(const double &x, int *s) { s[ME] = 1; __syncthreads(); return x / 2 + s[0]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = OUT; OUT = half(a, s) * 10; }",
+    );
+    check(
+        "values that are converted",
+        Way::Inlined,
+        "__device__ double half(double x, unsigned char y, int *s) { s[ME] = y; __syncthreads(); return x / 2 + s[0]; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int a = OUT; int r = half(a, a + 200, s) * 10; __syncthreads(); OUT = r; }",
+    );
+    check(
+        "templates, their own types and sizes",
+        Way::Inlined,
+        "template <class T, int N = 2> __device__ T sum(T x, T *s) { T y = x / N; s[ME] = y; __syncthreads(); T all = 0; for (int i = 0; i < ALL; i++) all += s[i]; __syncthreads(); return all + N; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; __shared__ double d[64]; typedef char T; const int N = 3; int v = sum(OUT, s); double w = sum<double, 4>(v + ME, d); OUT = (int)(w * 4) + (T)N; }",
+    );
+    check(
+        "a template in a kernel that is one",
+        Way::Inlined,
+        "template <class T> __device__ T first(T x, T *s) { s[ME] = x; __syncthreads(); T y = s[0]; __syncthreads(); return y; }\n\
+         template <class T> __device__ void body(T *out, int n) { __shared__ T s[64]; T x = OUT; OUT = first(x, s) + n; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { body<int>(out, n); }",
+    );
+    check(
+        "shared memory of a function, which keeps what it has",
+        Way::Inlined,
+        "__device__ int count(int x) { __shared__ int last[64]; static __shared__ int all; int old = last[ME]; __syncthreads(); last[ME] = x; if (ME == 0) all = x; __syncthreads();\n\
+         int y = all; __syncthreads(); return x == 0 ? 0 : old + y * 2; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { count(0); int v = count(OUT); OUT = count(7) + v; }",
+    );
+    check(
+        "a call that has to wait for others",
+        Way::Fast,
+        "__device__ int turn(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int i = 0; OUT = n > 1000 ? turn(4, s) : i++ + 4; if (n > 0 && turn(OUT, s) > 100) OUT = i; }",
+    );
+    check(
+        "a call in a branch without brackets, and in loops",
+        Way::Inlined,
+        "__device__ int turn(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; int v = 0; if (n < 5) v = turn(1, s); else if (turn(3, s) == 3) v += turn(OUT, s); else v = turn(9, s);\n\
+         for (int i = 0; i < 3; i++) v -= turn(v + i * (int)ME, s); do { v++; __syncthreads(); } while (0); OUT = v; }",
+    );
+    check(
+        "functions that call themselves",
+        Way::Fast,
+        "__device__ int down(int x, int *s) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return x > 0 ? y : 1; }\n\
+         __device__ int deep(int n, int *s) { __syncthreads(); if (n == 0) return down(2, s); return 1 + deep(n - 1, s); }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; OUT = deep(3, s); }",
+    );
+    check(
+        "functions and lambdas as arguments, structures, and loops that are left",
+        Way::Inlined,
+        "struct plus { __device__ int operator()(int a, int b) const { return a + b; } }; struct pair { int a, b; };\n\
+         template <class T, class F> __device__ pair fold(T x, T *s, F f) { s[ME] = x; __syncthreads(); int rounds = 0;\n\
+         for (int h = 32; h > 0; h /= 2) { if (h >= (int)ALL) continue; T v = s[ME]; if (ME + h < ALL) v = f(v, s[ME + h]); __syncthreads(); s[ME] = v; __syncthreads(); rounds++; }\n\
+         T all = s[0]; __syncthreads(); return {all, rounds}; }\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; pair p = fold(OUT, s, plus()); OUT = p.a * 10 + p.b; }",
+    );
+}
+
+#[test]
+fn kernels_with_barriers_that_stay_threads() {
+    check(
+        "a barrier where it is not called by name",
         Way::Plain,
-        "struct turner { int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+        "struct turner { int *s; __device__ int operator()(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; turner t = {s}; OUT = t(OUT); }",
+    );
+    check(
+        "a barrier in a class that is a template",
+        Way::Plain,
+        "template <class T> struct turner { T s[64]; __device__ T turn(T x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ turner<int> t; OUT = t.turn(OUT); }",
+    );
+    check(
+        "a barrier in a function that a class calls",
+        Way::Plain,
+        "__device__ void all() { __syncthreads(); } struct turner { int *s; __device__ turner(int *p) : s(p) { s[ME] = 5; all(); } int get() { return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int s[64]; turner t(s); OUT = t.get(); }",
+    );
+    check(
+        "a barrier in a lambda",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; auto turn = [&](int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }; OUT = turn(OUT);"),
+    );
+    check(
+        "a barrier in a switch, and behind a label",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; switch (n % 2) { case 0: s[ME] = 3; __syncthreads(); break; default: s[ME] = 4; __syncthreads(); } if (n < 0) goto end; OUT = s[ALL - 1 - ME]; end:;"),
+    );
+    check(
+        "branches that differ, each with barriers",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; s[ME] = OUT; if (ME < ALL / 2) { __syncthreads(); OUT = s[ALL - 1 - ME]; } else { s[ME] += 1000; __syncthreads(); OUT = 7; }"),
+    );
+    check(
+        "threads that skip a barrier, with another behind",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; s[ME] = OUT; if (ME < ALL / 2) { __syncthreads(); s[ME] += 5; } __syncthreads(); OUT += 9;"),
+    );
+    check(
+        "a loop that some leave, with a barrier behind",
+        Way::Fast,
+        kernel!("__shared__ int s[64]; s[ME] = 0; for (int i = 0; i < 5; i++) { if (ME == 3) break; s[ME] += i; __syncthreads(); } __syncthreads(); OUT = s[ME];"),
+    );
+}
+
+#[test]
+fn functions_of_classes_with_barriers_are_written_out() {
+    check(
+        "of a shared object",
+        Way::Inlined,
+        "struct turner { int s[64]; int last; __device__ int turn(int x) { s[ME] = x; __syncthreads(); int y = s[ALL - 1 - ME]; __syncthreads(); return y; }\n\
+         __device__ int more(int x) { if (ME == 0) last = x; int y = this->turn(x + 1); __syncthreads(); return y + last + plain(2); } int plain(int s) { return s + this->last; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ turner t; int last = 4; OUT = t.turn(OUT) + last; int v = t.more(OUT); __syncthreads(); OUT += v; }",
+    );
+    check(
+        "of an object of each thread, and through a pointer",
+        Way::Inlined,
+        "class counter { int *s, n; public: void begin(int *p) { s = p; n = 0; } int count(int x) { s[ME] = x; __syncthreads(); n += s[0]; __syncthreads(); return n; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int t[64]; counter c; c.begin(t); c.count(OUT); counter *const p = &c; int v = p->count(ME + 2); OUT = v + p->count(1); }"
+            .replace("class counter {", "struct counter {")
+            .as_str(),
+    );
+    check(
+        "whose class has a name of the kernel's, or of the object",
+        Way::Plain,
+        "struct turner { int s[64]; __device__ int turn(int x) { int t = x; s[ME] = t; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
          extern \"C\" __global__ void k(int n, int *out) { __shared__ turner t; OUT = t.turn(OUT); }",
+    );
+    check(
+        "of the same name in two classes",
+        Way::Plain,
+        "struct one { int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         struct two { int s[64]; __device__ int turn(int x) { s[ME] = -x; __syncthreads(); return s[ALL - 1 - ME]; } };\n\
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ two t; OUT = t.turn(OUT); }",
+    );
+}
+
+/// A condition that is read from memory, and differs between threads that then are at different barriers.
+#[test]
+fn barriers_that_are_not_for_all_end_the_process() {
+    const HERE: &str = "TASKGPU_TEST_DIFFERENT_BARRIERS";
+    let source = "extern \"C\" __global__ void apart(int n, int *out) { out[threadIdx.x] += n; __syncthreads();\
+                  if (out[threadIdx.x] % 2) { __syncthreads(); out[threadIdx.x] = 1; } __syncthreads(); out[threadIdx.x]++; }";
+    let (made, way) = build(&Way::ALL, source, &options("apart", &[])).expect("it compiles");
+    assert_eq!(way, Way::Regions);
+    if std::env::var_os(HERE).is_some() {
+        run(&made.image, "apart", 1, [4, 1, 1]);
+        return;
+    }
+    // Where all threads agree, nothing is wrong.
+    assert_eq!(run(&made.image, "apart", 1, [1, 1, 1]), [2]);
+    let output = std::process::Command::new(std::env::current_exe().expect("the path of this program"))
+        .args([
+            "--exact",
+            "--nocapture",
+            "backend::host::source::tests::barriers_that_are_not_for_all_end_the_process",
+        ])
+        .env(HERE, "1")
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("taskgpu: kernel apart: a barrier is"), "{text}");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&output.status),
+        Some(libc::SIGABRT)
     );
 }
 
@@ -419,6 +772,15 @@ fn kernels_with_guards_give_the_same_in_every_way() {
         check(what, Way::Regions, &source(&waits));
     }
     check(
+        "numbers that wrap around",
+        Way::Regions,
+        kernel!(
+            "__shared__ int s[64]; int a = n * 0 + 2147483600, b = a + threadIdx.x, c = b + 7 * blockIdx.x; s[ME] = b; __syncthreads(); int d = a + threadIdx.x * 2;\
+             OUT = d < n ? 1 : 2; if (b < n) OUT += 4; if (c < n || d > 1) OUT += 8; int e = n + threadIdx.x; if (e < 2 * n) OUT += e;\
+             for (int f = -2; f < 1; f++) { int g = f + threadIdx.x; __syncthreads(); if (g < n) OUT += g; __syncthreads(); }"
+        ),
+    );
+    check(
         "wide numbers",
         Way::Fast,
         "extern \"C\" __global__ void k(int n, int *out) { unsigned long long i = (unsigned long long)blockIdx.x * ALL + ME;\
@@ -428,7 +790,7 @@ fn kernels_with_guards_give_the_same_in_every_way() {
 
 /// The static shared memory that the table has for each of some kernels, in every way of building them.
 fn static_shared(source: &str, kernels: &[&str], options: &CompileOptions, must: &[u64]) {
-    for way in all_ways() {
+    for way in Way::ALL {
         let made = match build(&[way], source, options) {
             Ok((made, _)) => made,
             Err(why) if way == Way::Plain => panic!("the plain way always works: {why}"),
@@ -504,7 +866,7 @@ fn a_header_that_changes_is_seen_wherever_it_lies() {
     let source = "#include \"value.h\"\nextern \"C\" __global__ void k(int n, int *out) { *out = VALUE; }\n";
     for value in [7, 123] {
         std::fs::write(&header, format!("#define VALUE {value}\n")).expect("the header is written");
-        let (made, _) = build(&all_ways(), source, &options).expect("it compiles");
+        let (made, _) = build(&Way::ALL, source, &options).expect("it compiles");
         assert_eq!(run(&made.image, "k", 1, [1, 1, 1]), [value]);
         assert_eq!(made.files, [File::now(&header.to_string_lossy())]);
         assert!(made.is_fresh());
