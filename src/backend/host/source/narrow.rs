@@ -8,6 +8,8 @@
 //! that are the same for all threads, and of other such variables. If none of these numbers is negative, every partial result
 //! is at most the whole, and that grows with the indices; so if the whole of the last thread, computed exactly, is an `int`, then
 //! each partial result of each thread is one. Signed, unsigned and wider arithmetic all give that result.
+//!
+//! Variables of other types stay what they are, but it is known of them too that they grow from one thread to the next.
 
 use super::regions::Seen;
 use super::rewrite::INDICES;
@@ -18,8 +20,22 @@ pub(super) struct Narrowed {
     /// What each is, and what it becomes.
     changes: Vec<(String, String)>,
     /// What has to hold for the last thread.
-    checks: Vec<String>,
+    checks: Vec<Check>,
 }
+
+/// That a variable is what it would be without limits.
+struct Check {
+    name: String,
+    text: String,
+    /// Of a declaration that changes.
+    changes: bool,
+}
+
+/// Words of types of whole numbers that are no smaller than `int`.
+const WHOLE: &[&str] = &[
+    "const", "auto", "unsigned", "int", "long", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t",
+    "uint",
+];
 
 impl Narrowed {
     /// Those among what a region can see.
@@ -44,12 +60,12 @@ impl Narrowed {
     fn add(&mut self, name: &str, declaration: &str, seen: &[Seen], names: &[&str]) -> Option<()> {
         let source = Source::new(declaration)?;
         let count = source.tokens.len();
-        let head: Vec<&str> = (0..count.min(4)).map(|at| source.text(at)).collect();
-        let start = match head[..] {
-            ["int", n, "=", ..] if n == name => 3,
-            ["const", "int", n, "="] | ["int", "const", n, "="] if n == name => 4,
-            _ => return None,
-        };
+        let start = (0..count).find(|&at| source.text(at) == "=")? + 1;
+        let kind: Vec<&str> = (0..start.checked_sub(2)?).map(|at| source.text(at)).collect();
+        if source.text(start - 2) != name || kind.is_empty() || !kind.iter().all(|word| WHOLE.contains(word))
+        {
+            return None;
+        }
         let (mut exact, mut changed) = (String::new(), String::new());
         let mut whole = Vec::new();
         let mut indices = false;
@@ -74,6 +90,7 @@ impl Narrowed {
                     if alone || !known || ["(", ".", "<", "["].contains(&source.text(at + 1)) {
                         return None;
                     }
+                    indices |= names.contains(&text);
                     whole.push(format!("{text} >= 0"));
                     exact.push_str(&format!("(double){text}"));
                     changed.push_str(text);
@@ -81,6 +98,19 @@ impl Narrowed {
                 Kind::Literal if text.bytes().all(|b| b.is_ascii_digit()) => {
                     exact.push_str(&format!("{text}.0"));
                     changed.push_str(text);
+                }
+                // A conversion to a whole number.
+                Kind::Mark if text == "(" && is_type(&source, at + 1) => {
+                    while source.text(at) != ")" {
+                        changed.push_str(source.text(at));
+                        changed.push(' ');
+                        at += 1;
+                    }
+                    changed.push(')');
+                    // No operand stands before it.
+                    if ["*", "+"].contains(&source.text(at + 1)) {
+                        return None;
+                    }
                 }
                 Kind::Mark if ["+", "*", "(", ")"].contains(&text) => {
                     // `++` is a step, and a `*` without an operand before it looks into memory.
@@ -101,16 +131,34 @@ impl Narrowed {
             return None;
         }
         whole.push(format!("{exact} <= 2147483647.0"));
-        self.checks.push(whole.join(" && "));
-        let head = head[..start - 1].join(" ");
-        self.changes
-            .push((declaration.to_owned(), format!("{head} = {changed};\n")));
+        let changes = matches!(kind[..], ["int"] | ["const", "int"] | ["int", "const"]);
+        if changes {
+            let head = format!("{} {name}", kind.join(" "));
+            self.changes
+                .push((declaration.to_owned(), format!("{head} = {changed};\n")));
+        }
+        self.checks.push(Check {
+            name: name.to_owned(),
+            text: whole.join(" && "),
+            changes,
+        });
         Some(())
     }
 
-    /// The statement that says whether they can be signed; `None` if there are none.
-    pub(super) fn check(&self) -> Option<String> {
-        (!self.checks.is_empty()).then(|| format!("return {};\n", self.checks.join(" && ")))
+    /// Whether a variable grows from one thread to the next where the check holds.
+    pub(super) fn grows(&self, name: &str) -> bool {
+        self.checks.iter().any(|check| check.name == name)
+    }
+
+    /// What has to hold for the last thread, of those that are changed or of all; `None` if there are none.
+    pub(super) fn check(&self, all: bool) -> Option<String> {
+        // One may be made of those before it.
+        let last = self.checks.iter().rposition(|check| all || check.changes)?;
+        let texts: Vec<&str> = self.checks[..=last]
+            .iter()
+            .map(|check| check.text.as_str())
+            .collect();
+        Some(texts.join(" && "))
     }
 
     /// A text in which they are.
@@ -120,6 +168,13 @@ impl Narrowed {
         }
         text
     }
+}
+
+/// Whether a type of whole numbers stands before a closing bracket.
+fn is_type(source: &Source<'_>, at: usize) -> bool {
+    let end =
+        (at..source.tokens.len()).find(|&i| !WHOLE.contains(&source.text(i)) || source.text(i) == "auto");
+    end.is_some_and(|end| end > at && source.text(end) == ")")
 }
 
 #[cfg(test)]
@@ -133,7 +188,7 @@ mod tests {
             Seen::Again("i".to_owned(), declaration.to_owned(), false),
         ];
         let made = Narrowed::of(&seen);
-        made.check()
+        made.check(false)
             .map(|check| made.apply(declaration.to_owned()) + &check)
     }
 
@@ -143,7 +198,14 @@ mod tests {
             narrowed("int i = n + blockIdx.x * 16 + threadIdx.x;\n").as_deref(),
             Some(
                 "int i = n + (int)blockIdx.x * 16 + (int)threadIdx.x ;\n\
-                 return n >= 0 && (double)n + (double)blockIdx.x * 16.0 + (double)threadIdx.x  <= 2147483647.0;\n"
+                 n >= 0 && (double)n + (double)blockIdx.x * 16.0 + (double)threadIdx.x  <= 2147483647.0"
+            )
+        );
+        assert_eq!(
+            narrowed("int const i = (size_t)blockIdx.x * (unsigned long)(n + 2) + threadIdx.x;\n").as_deref(),
+            Some(
+                "int const i = ( size_t ) (int)blockIdx.x * ( unsigned long ) ( n + 2 ) + (int)threadIdx.x ;\n\
+                 n >= 0 &&  (double)blockIdx.x *  ( (double)n + 2.0 ) + (double)threadIdx.x  <= 2147483647.0"
             )
         );
         for other in [
@@ -157,6 +219,9 @@ mod tests {
             "int i = threadIdx.x + 07 + 0x10;\n",
             "int i = (n) + threadIdx.x;\n",
             "int i = n(threadIdx.x);\n",
+            "int i = (int)*n + threadIdx.x;\n",
+            "int i = (short)threadIdx.x;\n",
+            "int i = (char)n * threadIdx.x;\n",
             "int i = n * *threadIdx.x;\n",
             // Of what is not known.
             "int i = v + threadIdx.x;\n",

@@ -187,8 +187,7 @@ template <auto K, int N, class... A> struct kernel<K, void (*)(const indices &, 
     TASKGPU_INLINE void whole(const indices &in, A... a) { K(in, bounds<N>(), a...); }
 };
 
-TASKGPU_INLINE indices enter(const block *b, const runtime *r) {
-    here = r;
+TASKGPU_INLINE indices enter(const block *b) {
     if (b->shared_bytes) shared = b->shared;
     indices in;
     in.blockIdx = uint3{b->index[0], b->index[1], b->index[2]};
@@ -231,6 +230,13 @@ template <class F> TASKGPU_INLINE bool for_axes(const dim3 &n, F f) {
 
 /* Whether something holds for the last thread of a block. */
 template <class F> TASKGPU_INLINE bool for_last(const dim3 &n, F f) { return f(uint3{n.x - 1, n.y - 1, n.z - 1}); }
+/* Whether something holds for all threads, and who has to be asked. See regions.rs. */
+enum class ask { corners, axes, all };
+template <ask Whom, class F> TASKGPU_INLINE bool holds(const dim3 &n, F f) {
+    if constexpr (Whom == ask::corners) return for_last(n, f) && f(uint3{0, 0, 0});
+    else if constexpr (Whom == ask::axes) return for_axes(n, f);
+    else return for_all(n, f);
+}
 
 /* Compilers make vectors of a loop over threads if they know that blockIdx.x * blockDim.x + threadIdx.x does not overflow. */
 static constexpr unsigned narrow = 0x7ffff000u;
@@ -243,8 +249,8 @@ template <auto K> struct loop : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread(i, in, a...); });
     }
-    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
-        const indices in = enter(b, r);
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *) {
+        const indices in = enter(b);
         kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
             if (!is_narrow(in)) return wide(in, a...);
             if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
@@ -255,19 +261,19 @@ template <auto K> struct loop : kernel<K> {
 
 /* The same with a guard: where it holds for all threads of a block, they run without looking at their conditions. Vectors
    with some lanes left out cost several times as much. */
-template <auto K, auto G, bool Axes> struct guarded_loop : kernel<K> {
+template <auto K, auto G, ask Whom> struct guarded_loop : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });
     }
-    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
-        const indices in = enter(b, r);
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *) {
+        const indices in = enter(b);
         kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
             if (!is_narrow(in)) return wide(in, a...);
             if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
             const auto guard = [&](uint3 i) __attribute__((always_inline)) {
                 return G(i, in.blockIdx, in.blockDim, in.gridDim, a...);
             };
-            if (Axes ? for_axes(in.blockDim, guard) : for_all(in.blockDim, guard))
+            if (holds<Whom>(in.blockDim, guard))
                 for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({true}, i, in, a...); });
             else
                 for_threads(in.blockDim, [&](uint3 i) __attribute__((always_inline)) { kernel<K>::thread({false}, i, in, a...); });
@@ -280,8 +286,8 @@ template <auto K> struct regions : kernel<K> {
     template <class... A> static __attribute__((cold, noinline)) void wide(const indices &in, A... a) {
         kernel<K>::whole(in, a...);
     }
-    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *r) {
-        const indices in = enter(b, r);
+    static __attribute__((flatten)) void run(const block *b, void *const *args, const runtime *) {
+        const indices in = enter(b);
         kernel<K>::parameters::give(args, [&](auto... a) __attribute__((always_inline)) {
             if (!is_narrow(in)) return wide(in, a...);
             if (in.blockIdx.x * in.blockDim.x >= narrow) __builtin_unreachable();
@@ -386,7 +392,8 @@ template <auto K> struct threads : kernel<K> {
         });
     }
     static void run(const block *b, void *const *args, const runtime *r) {
-        job j = {enter(b, r), args};
+        here = r;
+        job j = {enter(b), args};
         r->run(b->size[0] * b->size[1] * b->size[2], thread, &j);
     }
 };

@@ -97,8 +97,30 @@ pub(super) struct Guard {
     conditions: Vec<Condition>,
     /// What the conditions can see.
     seen: Vec<Seen>,
-    /// Each looks at one of x, y and z of a thread, so that it need not be asked for every thread.
-    pub(super) axes: bool,
+    /// Of whom they have to be asked.
+    pub(super) ask: Ask,
+    /// What is known to be a sum or product of indices, which grows with them.
+    narrowed: Narrowed,
+}
+
+/// Which threads say whether conditions hold for all of a block. The names are those of the prelude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// The first and the last: what is compared grows from one thread to the next.
+    Corners,
+    /// Those along each axis: each condition looks at one of x, y and z.
+    Axes,
+    All,
+}
+
+impl Ask {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Ask::Corners => "taskgpu::ask::corners",
+            Ask::Axes => "taskgpu::ask::axes",
+            Ask::All => "taskgpu::ask::all",
+        }
+    }
 }
 
 struct Condition {
@@ -136,6 +158,9 @@ impl Guard {
     /// The body of a function that says whether a thread meets them all.
     fn body(&self, splitter: &Splitter<'_>) -> String {
         let mut out = bindings(&self.seen, false);
+        if let (Ask::Corners, Some(check)) = (self.ask, self.narrowed.check(true)) {
+            out.push_str(&format!("if (!({check})) return false;\n"));
+        }
         for condition in &self.conditions {
             let not = if condition.leaves { "" } else { "!" };
             out.push_str(&format!(
@@ -178,6 +203,8 @@ pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>)
     (!guard.conditions.is_empty()).then_some((guard, text))
 }
 
+/// The most variables with a place for each thread: they are on the stack of a worker.
+const MOST_LANES: usize = 256;
 /// What a loop over threads does not run through from its top to its end.
 const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield", "asm", "__asm__"];
 /// Words of types that need no declaration.
@@ -325,7 +352,7 @@ impl<'a> Splitter<'a> {
         }
         self.scope(statements, body.end, &mut seen, &mut out)?;
         out.push('}');
-        Some(out)
+        (self.lanes <= MOST_LANES).then_some(out)
     }
 }
 
@@ -803,7 +830,7 @@ impl Splitter<'_> {
                     "*" => {
                         let operand = at > range.start
                             && (matches!(self.source.tokens[at - 1].kind, Kind::Word | Kind::Literal)
-                                || self.text(at - 1) == ")");
+                                || (self.text(at - 1) == ")" && !self.may_convert(range.start, at - 1)));
                         if !operand {
                             return None;
                         }
@@ -852,6 +879,18 @@ impl Splitter<'_> {
             }
         }
         Some(same)
+    }
+
+    /// Whether brackets that close at `close` may have a type inside: what follows `(int)` or `(T *)` is no second operand.
+    fn may_convert(&self, start: usize, close: usize) -> bool {
+        let open = (start..close)
+            .rev()
+            .find(|&i| self.text(i) == "(" && self.source.closing(i) == close);
+        open.is_none_or(|open| {
+            let of_type =
+                |i: usize| self.source.is_word(i) || ["*", "::", "<", ">", ","].contains(&self.text(i));
+            !self.ends_operand(open.saturating_sub(1)) && (open + 1..close).all(of_type)
+        })
     }
 
     /// Whether the body may declare a variable of this name itself: shared memory, for example, has its own contents.
@@ -925,11 +964,20 @@ impl Splitter<'_> {
         let mut guard = Guard {
             conditions: Vec::new(),
             seen: seen.to_vec(),
-            axes: true,
+            ask: Ask::All,
+            narrowed: Narrowed::of(&[]),
         };
+        let mut axes = true;
         for statement in statements {
             match statement {
-                Statement::Declare(declaration) => self.see(declaration, &mut guard.seen),
+                Statement::Declare(declaration) => {
+                    // A condition before it would mean another variable.
+                    let hides = |v: &Variable| guard.seen.iter().any(|s| s.name() == self.text(v.name));
+                    if declaration.variables.iter().any(hides) {
+                        break;
+                    }
+                    self.see(declaration, &mut guard.seen);
+                }
                 Statement::Plain(range) => {
                     // A second copy of these would be another variable.
                     if self.source.mentions(range.clone(), &["static", "__shared__"]) {
@@ -937,7 +985,7 @@ impl Splitter<'_> {
                         break;
                     }
                     if let Some(condition) = self.guarding(range.clone(), &guard.seen) {
-                        guard.axes &= self.is_of_axes(&condition, &guard.seen);
+                        axes &= self.is_of_axes(&condition, &guard.seen);
                         guard.conditions.push(condition);
                     }
                     // What follows is not computed by every thread.
@@ -948,7 +996,39 @@ impl Splitter<'_> {
                 _ => {}
             }
         }
+        guard.narrowed = Narrowed::of(&guard.seen);
+        let corners = guard.conditions.iter().all(|c| self.is_of_corners(c, &guard));
+        guard.ask = match (corners, axes) {
+            (true, _) => Ask::Corners,
+            (false, true) => Ask::Axes,
+            (false, false) => Ask::All,
+        };
         guard
+    }
+
+    /// Whether a condition is made of comparisons of something that grows from one thread to the next with something that is
+    /// the same for all: what the first and the last say, all say.
+    fn is_of_corners(&self, condition: &Condition, guard: &Guard) -> bool {
+        let (between, other) = if condition.leaves { ("|", "&") } else { ("&", "|") };
+        let range = condition.range.clone();
+        if range.clone().any(|at| [other, "?"].contains(&self.text(at))) {
+            return false;
+        }
+        let compares = |part: &Range<usize>| {
+            let operator = self.text(part.start + 1);
+            let bound = part.start + 2 + usize::from(self.text(part.start + 2) == "=");
+            let plain = |at: usize| {
+                self.source.tokens[at].kind != Kind::Mark || ["+", "-", "*", "."].contains(&self.text(at))
+            };
+            guard.narrowed.grows(self.text(part.start))
+                && ["<", ">"].contains(&operator)
+                && bound < part.end
+                && (bound..part.end).all(plain)
+                && self.value_of(bound..part.end, &guard.seen) == Some(true)
+        };
+        // Between two marks is an empty part.
+        let parts = self.split_at(range, between);
+        parts.iter().filter(|part| !part.is_empty()).all(compares)
     }
 
     /// Whether a condition is made of parts that each look at no more than one of x, y and z.
@@ -1383,23 +1463,22 @@ impl Splitter<'_> {
         if guard.conditions.is_empty() {
             self.for_lanes(&body, &before, &mut all);
         } else {
-            let narrowed = Narrowed::of(&guard.seen);
-            let fits = match narrowed.check() {
-                Some(check) => format!(
-                    "taskgpu::for_last(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}{check}}}) && ",
+            let fits = match guard.narrowed.check(false) {
+                Some(check) if guard.ask != Ask::Corners => format!(
+                    "taskgpu::for_last(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}return {check};\n}}) && ",
                     bindings(&guard.seen, false)
                 ),
-                None => String::new(),
+                _ => String::new(),
             };
             all.push_str(&format!(
-                "if ({fits}taskgpu::{}(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
+                "if ({fits}taskgpu::holds<{}>(blockDim, [&](const uint3 threadIdx) __attribute__((always_inline)) {{\n{}}})) {{\n\
                  constexpr taskgpu::sure taskgpu_sure = {{true}};\n",
-                if guard.axes { "for_axes" } else { "for_all" },
+                guard.ask.name(),
                 guard.body(self)
             ));
             let mut sure = String::new();
             self.for_lanes(&body, &before, &mut sure);
-            all.push_str(&narrowed.apply(sure));
+            all.push_str(&guard.narrowed.apply(sure));
             all.push_str("} else {\nconstexpr taskgpu::sure taskgpu_sure = {false};\n");
             self.for_lanes(&body, &before, &mut all);
             all.push_str("}\n");

@@ -148,7 +148,7 @@ pub(super) fn rewrite(text: &str, source: &Source<'_>, way: Way, expressions: &[
                     "\n# 1 {}\nstatic inline bool {name}({PARAMETERS}, {list}) {{{body}}}",
                     quoted(&format!("guard of {}", function.name))
                 ));
-                guarded.insert(function.path.as_str(), format!("&{name}, {}", guard.axes));
+                guarded.insert(function.path.as_str(), format!("&{name}, {}", guard.ask.name()));
                 guard.edit(source, &mut edits);
                 extra.push("const taskgpu::sure taskgpu_sure");
             }

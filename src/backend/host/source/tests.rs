@@ -209,6 +209,13 @@ fn kernels_with_barriers_at_the_top() {
          int x = load<int>(out + i), y = a::load(out + i), z = v.get(i), w = v(i); __syncthreads(); OUT = 1; __syncthreads(); OUT = x + 3 * y + 5 * z + 7 * w; }",
     );
     check(
+        "a value from memory that is converted",
+        Way::Regions,
+        kernel!(
+            "int *const p = out + blockIdx.x * ALL + ME; int a = (int)*p; typedef unsigned u; u b = (u)*p + 1; int c = int(*p), d = (n) * 2; __syncthreads(); *p = 3; __syncthreads(); *p = a + b * 3 + c * 5 + d;"
+        ),
+    );
+    check(
         "a value from memory that changes",
         Way::Regions,
         kernel!("int a = OUT; __syncthreads(); OUT = 5; __syncthreads(); OUT += a;"),
@@ -463,7 +470,7 @@ fn functions_with_barriers_are_written_out() {
         "a name that means another where the kernel stands",
         Way::Fast,
         "__shared__ int s[64]; __device__ int turn(int x) { s[ME] = x; __syncthreads(); return s[ALL - 1 - ME]; }\n\
-         extern \"C\" __global__ void k(int n, int *out) { int s = 4; OUT = turn(OUT) + s; }",
+         extern \"C\" __global__ void k(int n, int *out) { __shared__ int other[64]; int *s = other; s[ME] = 4; OUT = turn(OUT) + s[ME]; }",
     );
     check(
         "several ways out",
@@ -719,30 +726,48 @@ fn conditions_that_may_change_are_asked_by_each_thread() {
 }
 
 #[test]
-fn conditions_of_one_axis_are_asked_along_it() {
+fn conditions_are_asked_of_few_threads() {
     let asked = |body: &str| {
         let text = format!("extern \"C\" __global__ void k(int n, int *out) {{{body}}}");
         let source = Source::new(&text).expect("its brackets match");
         let unit = rewrite(&text, &source, Way::Fast, &[]).expect("it is understood");
         assert!(unit.text.contains("taskgpu_sure"), "{body}");
-        unit.text.contains("taskgpu_guard_k, true>")
+        ["corners", "axes", "all"].into_iter().find(|who| {
+            unit.text
+                .contains(&format!("taskgpu_guard_k, taskgpu::ask::{who}>"))
+        })
     };
     for body in [
         "int i = threadIdx.x; if (i < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.y; if (i < n && (j > 1 || j < n)) out[i] = j;",
+        "unsigned long i = blockIdx.x * 64 + threadIdx.x; if (i <= n - 1) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n && j > 2) out[i] = j;",
+        "int i = threadIdx.x + 8 * threadIdx.y; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; int at = i + j; if (at < n) out[i] = 1;",
         "int i = threadIdx.x, j = threadIdx.y; if (i >= n || j >= n) return; out[i] = j;",
         "int i = threadIdx.x, j = threadIdx.y; out[j] = i < n ? 1 : 0; if (j < n) out[i] = 1;",
     ] {
-        // With `||` nothing is taken apart where it might bind less.
-        assert_eq!(asked(body), !body.contains("(j > 1"), "{body}");
+        assert_eq!(asked(body), Some("corners"), "{body}");
     }
     for body in [
-        "int i = threadIdx.x + 8 * threadIdx.y; if (i < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.y; int at = i + j; if (at < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.y; if (i < n || j < n) out[i] = 1;",
-        "int i = threadIdx.x, j = threadIdx.z; if (i >= n && j >= n) return; out[i] = 1;",
+        // It may wrap around, or come back.
+        "int i = threadIdx.x - 3; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x % 5; if (i < n) out[i] = 1;",
+        "short i = threadIdx.x; if (i < n) out[i] = 1;",
+        // Two that grow.
+        "int i = threadIdx.x; if (i * 2 < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i >= n - 1 || (j >= n)) return; out[i] = j;",
     ] {
-        assert!(!asked(body), "{body}");
+        assert_eq!(asked(body), Some("axes"), "{body}");
+    }
+    for body in [
+        "int i = threadIdx.x - 8 * threadIdx.y; if (i < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n || j < n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.y; if (i < j + n) out[i] = 1;",
+        "int i = threadIdx.x, j = threadIdx.z; if (i >= n && j >= n) return; out[i] = 1;",
+        // With `||` nothing is taken apart where it might bind less.
+        "int i = threadIdx.x, j = threadIdx.y; if (i < n && (j > 1 || j < n)) out[i] = j;",
+    ] {
+        assert_eq!(asked(body), Some("all"), "{body}");
     }
 }
 
@@ -757,6 +782,11 @@ fn kernels_with_guards_give_the_same_in_every_way() {
             "two axes",
             "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i < n / (int)ALL * 2 && j * 9 < n) OUT = i;",
         ),
+        (
+            "bounds below and above, and types",
+            "unsigned i = blockIdx.x * ALL + ME; const size_t j = i + 2 * ME; long l = n * threadIdx.x; if (i >= 3 && j <= n + 2 && l < n * 60) OUT = i + j;",
+        ),
+        ("a bound below", "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < 2 || i >= n + 2) return; OUT = 7;"),
         (
             "leaving along two axes",
             "int i = blockIdx.x * blockDim.x + threadIdx.x, j = threadIdx.y; if (i * 2 >= n || j * 40 >= n) return; OUT = i;",
@@ -775,7 +805,8 @@ fn kernels_with_guards_give_the_same_in_every_way() {
         "numbers that wrap around",
         Way::Regions,
         kernel!(
-            "__shared__ int s[64]; int a = n * 0 + 2147483600, b = a + threadIdx.x, c = b + 7 * blockIdx.x; s[ME] = b; __syncthreads(); int d = a + threadIdx.x * 2;\
+            "__shared__ int s[64]; __syncthreads(); int h = n * 0 + 2147483640, t = h + threadIdx.x; if (t != n) { long w = t; OUT = w < 0 ? 1 : 2; } __syncthreads();\
+             int a = n * 0 + 2147483600, b = a + threadIdx.x, c = b + 7 * blockIdx.x; s[ME] = b; __syncthreads(); int d = a + threadIdx.x * 2;\
              OUT = d < n ? 1 : 2; if (b < n) OUT += 4; if (c < n || d > 1) OUT += 8; int e = n + threadIdx.x; if (e < 2 * n) OUT += e;\
              for (int f = -2; f < 1; f++) { int g = f + threadIdx.x; __syncthreads(); if (g < n) OUT += g; __syncthreads(); }"
         ),
