@@ -173,6 +173,8 @@ pub struct Elf<'a> {
 
 /// A part of an ELF file.
 pub struct Section {
+    /// Where its name begins among the names of sections.
+    pub name: u64,
     kind: u64,
     flags: u64,
     /// Where it lies once it is loaded.
@@ -294,6 +296,7 @@ impl<'a> Elf<'a> {
             .map(|i| {
                 let at = start + i * size;
                 Some(Section {
+                    name: self.field(at, 4)?,
                     kind: self.field(at + 4, 4)?,
                     flags: self.field(at + 8, 8)?,
                     address: self.field(at + 16, 8)?,
@@ -304,6 +307,21 @@ impl<'a> Elf<'a> {
                 })
             })
             .collect()
+    }
+
+    /// What is in the section of this name, if there is one.
+    pub fn section_named(&self, name: &str) -> Option<&'a [u8]> {
+        let wanted = [name.as_bytes(), b"\0"].concat();
+        let sections = self.all_sections()?;
+        let names = sections.get(self.field(62, 2)? as usize)?.offset;
+        let section = sections.iter().find(|section| {
+            let at = usize::try_from(names + section.name).ok();
+            at.and_then(|at| self.image.get(at..))
+                .is_some_and(|rest| rest.starts_with(&wanted))
+        })?;
+        let start = usize::try_from(section.offset).ok()?;
+        self.image
+            .get(start..start.checked_add(usize::try_from(section.bytes).ok()?)?)
     }
 
     /// All symbols, also those for nobody else, in the order of their numbers.

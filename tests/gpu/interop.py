@@ -1,4 +1,4 @@
-"""Two frameworks in one process: PyTorch and taskgpu on one GPU, each on the other's streams.
+"""Frameworks in one process: PyTorch, CuPy and taskgpu on one GPU, each on the others' streams.
 
 usage: interop.py FOLDER, where FOLDER has libtaskgpu.so
 """
@@ -143,5 +143,44 @@ graph.replay()
 torch.cuda.synchronize()
 assert bool((static.cpu() == 100).all())
 done(f"a capture beside {calls[0]} rounds of our calls in another thread")
+
+# CuPy as the third in the process, if it is there.
+try:
+    import cupy
+except ImportError:
+    print("skipped CuPy, which is not installed")
+else:
+    cupy_stream = cupy.cuda.Stream(non_blocking=True)
+    imported = handle(lib.tgpu_stream_import, 0, ctypes.c_void_p(cupy_stream.ptr))
+    with cupy_stream:
+        x = cupy.full(n, 3, dtype=cupy.float32)
+        launch(spin, imported, 1, 1, ctypes.c_uint64(20_000_000))
+        launch(twice, imported, n // 256, 256, ctypes.c_void_p(x.data.ptr), ctypes.c_int(n))
+        y = x + 1
+    cupy_stream.synchronize()
+    assert bool((y == 7).all())
+    ok(lib.tgpu_stream_destroy(imported))
+    done("our kernel between CuPy's on its stream")
+
+    with cupy.cuda.ExternalStream(native.value):
+        x = cupy.full(n, 3, dtype=cupy.float32)
+        launch(spin, ours, 1, 1, ctypes.c_uint64(20_000_000))
+        launch(twice, ours, n // 256, 256, ctypes.c_void_p(x.data.ptr), ctypes.c_int(n))
+        x += 1
+    ok(lib.tgpu_stream_synchronize(ours))
+    assert bool((x == 7).all())
+    done("CuPy between our kernels on our stream")
+
+    ok(lib.tgpu_device_set(0))
+    assert cupy.cuda.runtime.getDevice() == 0
+    p = handle(lib.tgpu_malloc, ctypes.c_uint64(4 * n))
+    ok(lib.tgpu_memcpy(p, ctypes.c_void_p(x.data.ptr), ctypes.c_uint64(4 * n), None))
+    ok(lib.tgpu_synchronize())
+    memory = cupy.cuda.UnownedMemory(p.value, 4 * n, None)
+    view = cupy.ndarray(n, dtype=cupy.float32, memptr=cupy.cuda.MemoryPointer(memory, 0))
+    assert float(view.sum()) == 7 * n
+    del view
+    ok(lib.tgpu_free(p))
+    done("our memory as an array of CuPy's")
 
 print(f"{passed} passed, 0 failed")

@@ -11,6 +11,8 @@ const ENTRY_RUN: u64 = 8;
 const ENTRY_SHARED: u64 = 36;
 /// What compilers put beside a variable to know whether it is initialised, and the prelude's own variables.
 const NOT_THE_USERS: [&str; 4] = ["_ZGV", "__tls_guard", "_ZN7taskgpu", "_ZZN7taskgpu"];
+/// The notes of shared memory that is on stacks.
+const ON_STACKS: &str = ".taskgpu_shared";
 /// Kinds of symbols.
 const OBJECT: u64 = 1;
 const FUNCTION: u64 = 2;
@@ -24,6 +26,15 @@ struct Reference {
     symbol: usize,
     addend: i64,
     in_code: bool,
+}
+
+/// A statement that makes no code, but a note for [`note_shared_bytes`] that the code around it has an array in shared
+/// memory on its stack: an address in that code, the bytes, and the array's number.
+pub(super) fn note(array: &str, number: usize) -> String {
+    format!(
+        "__asm__ __volatile__(\"1:\\n.pushsection {ON_STACKS},\\\"\\\"\\n.quad 1b, %c0, {number}\\n.popsection\" : : \
+         \"i\"(sizeof({array})));\n"
+    )
 }
 
 /// Writes the sizes into the table of a module that was linked with its references kept. `None` if it was not.
@@ -76,10 +87,18 @@ fn find(elf: &Elf<'_>) -> Option<Vec<(usize, u64)>> {
             .iter()
             .take_while(move |reference| reference.at < from + bytes)
     };
+    // By [`note`]. Code that the compiler has doubled has notes of the same variable.
+    let on_stacks: Vec<[u64; 3]> = elf
+        .section_named(ON_STACKS)
+        .unwrap_or_default()
+        .chunks_exact(24)
+        .map(|note| [0, 8, 16].map(|i| u64::from_le_bytes(note[i..i + 8].try_into().expect("eight bytes"))))
+        .collect();
     let shared_bytes = |run: usize| {
         let mut seen = HashSet::from([run]);
         let mut open = vec![run];
         let mut bytes = 0;
+        let mut counted = HashSet::new();
         while let Some(at) = open.pop() {
             let symbol = &symbols[at];
             if symbol.kind == THREAD_LOCAL {
@@ -88,6 +107,13 @@ fn find(elf: &Elf<'_>) -> Option<Vec<(usize, u64)>> {
                 }
                 continue;
             }
+            bytes += on_stacks
+                .iter()
+                .filter(|[at, _, number]| {
+                    (symbol.value..symbol.value + symbol.size).contains(at) && counted.insert(*number)
+                })
+                .map(|[_, bytes, _]| bytes)
+                .sum::<u64>();
             open.extend(
                 within(symbol.value, symbol.size)
                     .filter_map(meant)

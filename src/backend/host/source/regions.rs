@@ -10,6 +10,7 @@
 use super::inline::INLINE;
 use super::masks::{Inside, Jump, Place};
 use super::narrow::Narrowed;
+use super::object;
 use super::rewrite::{quoted, Edits, BARRIERS, INDICES, SHARED};
 use super::scan::{Function, Kind, Source};
 use std::collections::HashSet;
@@ -573,6 +574,21 @@ impl Splitter<'_> {
             }
         };
         Some((statement, stop + 1))
+    }
+
+    /// The name of what a declaration puts into shared memory, if that is one array.
+    fn shared_array(&self, range: Range<usize>) -> Option<&str> {
+        let plain = self.source.mentions(range.clone(), &["__shared__"])
+            && !self.source.mentions(range.clone(), &["extern", "{", "="])
+            && self.split_at(range.clone(), ",").len() == 1;
+        let mut at = range.start;
+        while plain && at < range.end && self.text(at) != "[" {
+            at = match self.text(at) {
+                "(" => self.source.closing(at),
+                _ => at,
+            } + 1;
+        }
+        (plain && at < range.end && self.source.is_word(at - 1)).then(|| self.text(at - 1))
     }
 
     /// Reads a declaration of variables; `None` if it is none.
@@ -1148,18 +1164,6 @@ impl Splitter<'_> {
         Some(())
     }
 
-    /// The addresses of what a declaration of shared memory declares, as operands.
-    fn shared_names(&self, range: Range<usize>) -> String {
-        let declared = |declarator: Range<usize>| {
-            let end = declarator.clone().find(|&at| self.text(at) == "[");
-            let name = self.text(end.unwrap_or(declarator.end) - 1);
-            format!("\"r\"(&{name})")
-        };
-        let declarators = self.split_at(range.start..range.end - 1, ",");
-        let names: Vec<String> = declarators.into_iter().map(declared).collect();
-        names.join(", ")
-    }
-
     fn nested(&mut self, statement: &Statement, seen: &mut Vec<Seen>, out: &mut String) -> Option<()> {
         match statement {
             Statement::Block(range, inner) if self.has_barrier(range.clone()) => {
@@ -1190,15 +1194,13 @@ impl Splitter<'_> {
             }
             Statement::Once(range) => {
                 let text = self.slice(range.clone());
-                let local = text.replacen(SHARED, "__attribute__((aligned(64)))", 1);
-                match self.depth == 1 && local != text {
-                    // A block's own shared memory can be on the stack: compilers know that nobody else has its address.
-                    // The variable that it was meant to be stays for whoever counts what a kernel needs.
-                    true => {
-                        let names = self.shared_names(range.clone());
-                        out.push_str(&format!("{{{text}asm volatile(\"\" : : {names});}}\n{local}"));
+                // A block's own shared memory can be on the stack: compilers know that nobody else has its address.
+                match self.shared_array(range.clone()).filter(|_| self.depth == 1) {
+                    Some(name) => {
+                        out.push_str(&text.replacen(SHARED, "__attribute__((aligned(64)))", 1));
+                        out.push_str(&object::note(name, range.start));
                     }
-                    false => out.push_str(&text),
+                    None => out.push_str(&text),
                 }
             }
             Statement::Block(range, inner) => self.scope(inner, range.end - 1, seen, out)?,
