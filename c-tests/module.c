@@ -57,7 +57,7 @@ static void garbage_is_named_for_what_it_looks_like(void) {
     REFUSED_TEXT("<!DOCTYPE html>\n<html><title>404 Not Found</title></html>", "HTML", "download");
     REFUSED_TEXT("\r\n <HTML>", "HTML");
     REFUSED_TEXT("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS");
-    REFUSED_TEXT("No such object\nin this store\n", "text that begins with", "No such object");
+    REFUSED_TEXT("No such object\nin this store\n", "text", "begins with", "No such object");
     REFUSED_TEXT("extern \"C\" __global__ void k() {}\n", "source", "compiled");
     REFUSED_TEXT("PK\3\4\24\0\0\0", "zip");
     REFUSED_TEXT("\37\213\10\0\0\0", "gzip");
@@ -122,10 +122,11 @@ static void a_program_is_no_module(void) {
     CHECK(file != MAP_FAILED);
     CHECK_OK(tgpu_device_info_get(device_now(), &device));
     int host = strcmp(device.backend, "host") == 0;
-    REFUSED_IMAGE(file, size, host ? "taskgpu_host_image" : "not for AMD GPUs");
+    const char *other = strcmp(device.backend, "cuda") == 0 ? "not for CUDA devices" : "not for AMD GPUs";
+    REFUSED_IMAGE(file, size, host ? "taskgpu_host_image" : other);
     const size_t cuts[] = {4, 5, 16, 20, 63, 64, 100, size / 2, size - 1};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
-        REFUSED_IMAGE(file, cuts[i], host || cuts[i] < 20 ? "cut short" : "not for AMD GPUs");
+        REFUSED_IMAGE(file, cuts[i], host || cuts[i] < 20 ? "cut short" : other);
     munmap(file, size);
     close(f);
     CHECK_SAME(m, 77);

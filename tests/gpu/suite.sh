@@ -44,7 +44,7 @@ export TASKGPU_TEST_SKIP=$skip
 names=${*:-$(cd "$tests" && ls ./*.c | sed 's/.*\///; s/\.c$//' | grep -v '^hip_\|^cache$')}
 passed=0 failed=0 skipped=0
 for name in $names; do
-    if ! cc -std=c11 -O1 -g -I"$folder/include" "$tests/$name.c" -o "$built/$name" -L"$folder" -ltaskgpu "-Wl,-rpath,$folder" -lpthread -ldl; then
+    if ! cc -std=c11 -O1 -g -I"$folder/include" "$tests/$name.c" -o "$built/$name" -L"$folder" -ltaskgpu "-Wl,-rpath,$folder" -lpthread -ldl -lm; then
         failed=$((failed + 1))
         continue
     fi
