@@ -174,7 +174,7 @@ static void only_one_of_many_destroys_succeeds(void) {
 /* ---- what is destroyed goes as fast as it comes */
 
 static void *makes_and_destroys(void *data) {
-    for (int i = is_host(0) ? 100000 : 5000; i > 0; i--) {
+    for (int i = 0; i < 100000; i++) {
         tgpu_stream s = NULL;
         void *p = NULL, *q = NULL;
         CHECK_OK(tgpu_host_malloc(64, &p));
@@ -190,6 +190,7 @@ static void *makes_and_destroys(void *data) {
 static void F14_threads_that_make_and_destroy_in_a_loop_cost_no_memory(void) {
     pthread_t threads[THREADS];
     long before = resident_kib();
+    if (!is_host(0)) return; /* what a stream of a vendor's weighs is not ours */
     for (int i = 0; i < THREADS; i++) threads[i] = start_thread(makes_and_destroys, NULL);
     for (int i = 0; i < THREADS; i++) join_thread(threads[i]);
     if (resident_kib() > before + 65536) FAIL("resident memory went from %ld KiB to %ld KiB", before, resident_kib());
