@@ -344,6 +344,29 @@ static void compile_on_a_full_disk(void) {
     compile_and_run(); /* a failure is not kept */
 }
 
+static void compile_without_descriptors(void) {
+    tgpu_module m = (tgpu_module)77;
+    int32_t count;
+    int last = 0;
+    CHECK_OK(tgpu_device_count(&count));
+    for (int f; (f = dup(0)) >= 0;) last = f;
+    CHECK_EQ(errno, EMFILE);
+    CHECK_REFUSED(tgpu_module_compile(SOURCE, NULL, &m), TGPU_ERROR_OUT_OF_MEMORY, "Too many open files");
+    CHECK_SAME(m, 77);
+    for (int f = last; f > last - 20; f--) close(f);
+    compile_and_run();
+}
+
+static void a_lack_of_descriptors_is_not_blamed_on_the_compiler(void) {
+    struct rlimit before, few;
+    if (getrlimit(RLIMIT_NOFILE, &before) != 0) FAIL("getrlimit: %s", strerror(errno));
+    few = before;
+    few.rlim_cur = 100;
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0) FAIL("setrlimit: %s", strerror(errno));
+    CHECK_CHILD(compile_without_descriptors, AS_IT_IS);
+    if (setrlimit(RLIMIT_NOFILE, &before) != 0) FAIL("setrlimit: %s", strerror(errno));
+}
+
 static void any_place_for_temporary_files_will_do_or_is_named(void) {
     const char *odd = in_folder("a 'b' \"c\" $(touch made)");
     if (mkdir(odd, 0755) != 0) FAIL("%s: %s", odd, strerror(errno));
@@ -358,6 +381,7 @@ static void any_place_for_temporary_files_will_do_or_is_named(void) {
 int main(int argc, char **argv) {
     begin(argc, argv);
     AS_CHILD(compile_and_run);
+    AS_CHILD(compile_without_descriptors);
     AS_CHILD(eight_threads_compile);
     AS_CHILD(eight_threads_prepare);
     AS_CHILD(compile_what_differs);
@@ -378,6 +402,7 @@ int main(int argc, char **argv) {
     RUN(a_damaged_entry_is_built_again);
     RUN(the_folder_is_made_and_need_not_be_writable);
     RUN(without_a_compiler_it_is_said_what_to_install);
+    RUN(a_lack_of_descriptors_is_not_blamed_on_the_compiler);
     RUN(any_place_for_temporary_files_will_do_or_is_named);
     if (remove_all(folder) != 0) FAIL("%s: %s", folder, strerror(errno));
     return end();

@@ -23,6 +23,14 @@ enum FdKind {
     Pipe,
 }
 
+/// OUT_OF_MEMORY where the system lacks descriptors, processes or memory, which no argument is to blame for; else `other`.
+pub fn shortage_or(other: Status, error: &std::io::Error) -> Status {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) => Status::OutOfMemory,
+        _ => other,
+    }
+}
+
 impl SignalFd {
     /// Duplicates the caller's descriptor, so that closing the original does not hurt.
     pub fn dup(fd: i32) -> Result<SignalFd> {
@@ -30,10 +38,7 @@ impl SignalFd {
         let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
         if copy < 0 {
             let why = std::io::Error::last_os_error();
-            let status = match why.raw_os_error() {
-                Some(libc::EMFILE | libc::ENFILE) => Status::OutOfMemory,
-                _ => Status::InvalidArgument,
-            };
+            let status = shortage_or(Status::InvalidArgument, &why);
             return Err(Error::new(
                 status,
                 format!("the file descriptor {fd} cannot be duplicated: {why}"),

@@ -5,7 +5,7 @@ use super::threads::RUNTIME;
 use crate::backend::cache::{Key, Memory};
 use crate::backend::image::{self, Elf, Looks};
 use crate::backend::{
-    Addr, CompileOptions, Error, HostKernel, HostKernelFn, RawFunction, RawModule, Result, Status,
+    os, Addr, CompileOptions, Error, HostKernel, HostKernelFn, RawFunction, RawModule, Result, Status,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use once_cell::sync::Lazy;
@@ -178,7 +178,10 @@ impl Object {
     fn load(image: &[u8]) -> Result<Object> {
         check(image)?;
         let refuse = |why: String| image::refuse(format!("the image cannot be loaded: {why}"));
-        let file = in_memory(image).map_err(|e| refuse(e.to_string()))?;
+        let file = in_memory(image).map_err(|e| {
+            let status = os::shortage_or(Status::Backend, &e);
+            Error::new(status, format!("no file in memory can be had for the image: {e}"))
+        })?;
         let path = path_of(&file);
         // SAFETY: whoever hands over an image vouches for what its initialisers do; ours have none.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }

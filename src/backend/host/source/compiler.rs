@@ -1,6 +1,6 @@
 //! The system's C++ compiler: which one it is, and how it is run.
 
-use crate::backend::{Error, Result, Status};
+use crate::backend::{os, Error, Result, Status};
 use once_cell::sync::OnceCell;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -59,6 +59,9 @@ impl Compiler {
                     return Ok(candidate);
                 }
                 Ok(run) => tried.push(format!("{} --version ends with {}", candidate.name(), run.code)),
+                Err(why) if os::shortage_or(Status::Ok, &why) != Status::Ok => {
+                    return Err(candidate.not_started(&why))
+                }
                 Err(why) => tried.push(format!("{}: {why}", candidate.name())),
             }
         }
@@ -80,6 +83,15 @@ impl Compiler {
     fn name(&self) -> String {
         let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
+    }
+
+    /// The error where it does not even start.
+    pub(super) fn not_started(&self, why: &std::io::Error) -> Error {
+        let status = os::shortage_or(Status::Backend, why);
+        Error::new(
+            status,
+            format!("the compiler {} does not run: {why}", self.name()),
+        )
     }
 
     /// Runs it. `made` is the file that it shall make.
@@ -150,10 +162,8 @@ impl Folder {
             std::fs::write(&path, contents)
         };
         write().map_err(|e| {
-            Error::new(
-                Status::Backend,
-                format!("{} cannot be written: {e}", path.display()),
-            )
+            let status = os::shortage_or(Status::Backend, &e);
+            Error::new(status, format!("{} cannot be written: {e}", path.display()))
         })
     }
 }

@@ -16,7 +16,7 @@ mod scan;
 mod tests;
 
 use crate::backend::cache::{self, Key};
-use crate::backend::{CompileOptions, Error, Native, Result, Status};
+use crate::backend::{os, CompileOptions, Error, Native, Result, Status};
 use compiler::{compiler, Compiler, Folder, Run};
 use inline::{inline, INLINE};
 use rewrite::{quoted, rewrite, Unit, Way};
@@ -288,8 +288,10 @@ impl Job<'_> {
         if !run.success {
             return Err(self.failed(&run));
         }
-        let text = std::fs::read(&made)
-            .map_err(|e| Error::new(Status::Backend, format!("{} cannot be read: {e}", made.display())))?;
+        let text = std::fs::read(&made).map_err(|e| {
+            let status = os::shortage_or(Status::Backend, &e);
+            Error::new(status, format!("{} cannot be read: {e}", made.display()))
+        })?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -305,12 +307,9 @@ impl Job<'_> {
     }
 
     fn run(&self, arguments: &[OsString], made: &Path) -> Result<Run> {
-        self.compiler.run(arguments, made).map_err(|e| {
-            Error::new(
-                Status::Backend,
-                format!("{} does not run: {e}", self.compiler.title()),
-            )
-        })
+        self.compiler
+            .run(arguments, made)
+            .map_err(|e| self.compiler.not_started(&e))
     }
 
     /// The caller's own files that preprocessed text comes from. Those of the system belong to the compiler.
