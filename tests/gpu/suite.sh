@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The C tests on a machine with an NVIDIA GPU: device 0 is the GPU, three host devices beside it. Needs cc.
-# Usage: suite.sh FOLDER [NAME]..., where FOLDER has libtaskgpu.so and include/.
+# Usage: suite.sh FOLDER [NAME]..., where FOLDER is what `cargo xtask gpu` made. With SUITE_BACKEND=hip the library's HIP side
+# runs them, on the HIP runtime of the tests, which runs on CUDA.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$here/../../c-tests
@@ -9,7 +10,9 @@ shift
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 ln -sf libtaskgpu.so "$folder/libtaskgpu.so.0.1"
-export TASKGPU_BACKENDS=cuda,host TASKGPU_HOST_DEVICES=3 TASKGPU_HOST_THREADS=4 TASKGPU_LIBRARY=$folder/libtaskgpu.so
+backend=${SUITE_BACKEND:-cuda}
+[ "$backend" = hip ] && export "ROCM_PATH=$folder/rocm" HIP_SHIM_BACKEND=cuda HIP_SHIM_DEVICES=1
+export TASKGPU_BACKENDS=$backend,host TASKGPU_HOST_DEVICES=3 TASKGPU_HOST_THREADS=4 TASKGPU_LIBRARY=$folder/libtaskgpu.so
 
 skip=" "
 # About host devices: their number, their list, their settings, and how they describe themselves.
