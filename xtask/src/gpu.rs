@@ -41,7 +41,9 @@ pub fn run(args: &[&str]) -> Result<(), String> {
     let folder = folder.display();
     println!("on the machine with the GPU, in a copy of this tree:");
     println!("  bash tests/gpu/run.sh {folder}      every test");
-    println!("  SUITE_BACKEND=hip bash tests/gpu/suite.sh {folder}    the C tests through the library's HIP side");
+    println!(
+        "  SUITE_BACKEND=hip bash tests/gpu/suite.sh {folder}    the C tests through the library's HIP side"
+    );
     println!(
         "  bash benches/gpu/run.sh {folder}    the table of docs/performance.md; needs nvcc and PyTorch"
     );
