@@ -1820,12 +1820,15 @@ typedef struct tgpu_compile_options {
  *
  * @param image  the whole file or section in memory: a code object, PTX text with its NUL, a cubin
  *               or a fat binary; for a host device a shared object with a table, as
- *               docs/kernels.md says.
+ *               docs/kernels.md says. Code is trusted as a library is that a program links:
+ *               what is no code for the device is refused, but what is made to do harm can.
  * @param bytes  its size.
  * @param out    receives the module.
  * @return TGPU_OK; TGPU_ERROR_INVALID_IMAGE if it is no code for this device;
  *         TGPU_ERROR_NOT_SUPPORTED if the device takes no images; TGPU_ERROR_INVALID_ARGUMENT if
- *         image or out is NULL or bytes is 0 or larger than memory; the device statuses.
+ *         image or out is NULL or bytes is 0 or more than an object in memory can have; the
+ *         device statuses, among them TGPU_ERROR_OUT_OF_MEMORY if there is no memory for a copy of
+ *         the image.
  *
  * Ownership: the caller owns the module; tgpu_module_destroy gives it back. The image is copied.
  * Threads: any thread.
