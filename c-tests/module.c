@@ -1,6 +1,7 @@
 /* Modules: ready code and source, what is refused, and what a compiler says. */
 #include "calls.h"
 #include "structs.h"
+#include "work.h"
 
 static const char SOURCE[] =
     "extern \"C\" __global__ void scale(float *x, float by, int n) {\n"
@@ -65,8 +66,8 @@ static void garbage_is_named_for_what_it_looks_like(void) {
     REFUSED_TEXT("!<arch>\nmodule.o/", "static library");
     REFUSED_TEXT("BC\300\336\65\24\0\0", "LLVM bitcode");
     REFUSED_TEXT("MZ\220\0\3\0", "Windows");
-    /* For other devices; each device loads its own, these two only what is whole. */
-    REFUSED_TEXT("//\n.version 7.0\n.target sm_70\n.address_size 64\n", "PTX", "NVIDIA");
+    /* For other devices; each device loads its own: CUDA the PTX, the last three only if they are whole. */
+    if (!is_of(0, "cuda")) REFUSED_TEXT("//\n.version 7.0\n.target sm_70\n.address_size 64\n", "PTX", "NVIDIA");
     REFUSED_TEXT("\120\355\125\272\1\0\20\0\144\0\0\0\0\0\0\0", "fatbin");
     REFUSED_TEXT("__CLANG_OFFLOAD_BUNDLE__\1\0\0\0\0\0\0\0", "offload bundle");
     REFUSED_TEXT("CCOB\2\0\1\0\377\0\0\0\0\0\0\0", "offload bundle");

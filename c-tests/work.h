@@ -7,10 +7,14 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-HELPER int is_host(tgpu_device d) {
+HELPER int is_of(tgpu_device d, const char *backend) {
     tgpu_device_info info = TGPU_DEVICE_INFO_INIT;
     CHECK_OK(tgpu_device_info_get(d, &info));
-    return strcmp(info.backend, "host") == 0;
+    return strcmp(info.backend, backend) == 0;
+}
+
+HELPER int is_host(tgpu_device d) {
+    return is_of(d, "host");
 }
 
 /* C functions are kernels on host devices, and on the HIP runtime that the tests bring along. On others the tests queue

@@ -498,7 +498,10 @@ typedef struct tgpu_device_info {
   uint32_t max_block[3];
   /** Most blocks of a grid in x, y, z. */
   uint32_t max_grid[3];
-  /** The vendor's number of its least urgent stream priority. */
+  /**
+   * The vendor's number of its least urgent stream priority. CUDA tells it of a device in use only: this and the next
+   * are 0 before the first stream, memory or module of the device.
+   */
   int32_t priority_least;
   /** The vendor's number of its most urgent stream priority. */
   int32_t priority_greatest;

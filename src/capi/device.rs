@@ -55,7 +55,8 @@ pub struct tgpu_device_info {
     pub max_block: [u32; 3],
     /// Most blocks of a grid in x, y, z.
     pub max_grid: [u32; 3],
-    /// The vendor's number of its least urgent stream priority.
+    /// The vendor's number of its least urgent stream priority. CUDA tells it of a device in use only: this and the next
+    /// are 0 before the first stream, memory or module of the device.
     pub priority_least: i32,
     /// The vendor's number of its most urgent stream priority.
     pub priority_greatest: i32,

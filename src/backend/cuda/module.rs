@@ -415,8 +415,8 @@ fn opt_in(device: &Device, function: &Function, bytes: u64) -> Result<()> {
         return Err(Error::new(
             Status::InvalidArgument,
             format!(
-                "{bytes} bytes of dynamic shared memory; CUDA device {} gives the kernel {:?} up to {limit}",
-                device.ordinal, function.name
+                "{bytes} bytes of dynamic shared memory; CUDA device {} gives the kernel {:?} up to {limit} beside its {} static ones",
+                device.ordinal, function.name, function.static_shared
             ),
         ));
     }

@@ -82,14 +82,14 @@ impl Device {
             .map_err(|code| *code)
     }
 
-    /// Least and greatest priority.
+    /// Least and greatest priority. CUDA tells them of an open device only, so what was kept before may lack them.
     pub fn priorities(&self) -> Hip<(i32, i32)> {
-        match runtime().script.priorities {
-            Some(range) => Ok(range),
-            None => self
-                .info()
-                .map(|info| (info.priority_least, info.priority_greatest)),
+        if let Some(range) = runtime().script.priorities {
+            return Ok(range);
         }
+        self.open()?;
+        let info = answer(runtime().backend.device_info(self.ordinal))?;
+        Ok((info.priority_least, info.priority_greatest))
     }
 
     /// Counts a launch: the one with which the device fails is told so.
