@@ -552,6 +552,25 @@ static void a_pattern_is_read_during_the_call(void) {
     CHECK_OK(tgpu_host_free(pinned));
 }
 
+/* Nothing that touches pinned memory only waits for the stream. */
+static void pinned_memory_is_copied_and_filled_behind_what_holds_the_stream(void) {
+    enum { BYTES = 1 << 20 };
+    struct gate gate = GATE;
+    unsigned char *from = pinned_memory(BYTES), *to = pinned_memory(BYTES), *filled = pinned_memory(BYTES);
+    const unsigned char pattern[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    memset(from, 7, BYTES), memset(to, 1, BYTES), memset(filled, 1, BYTES);
+    hold(NULL, &gate);
+    CHECK_OK(tgpu_memset(filled, 5, BYTES, NULL));
+    CHECK_OK(tgpu_memcpy(to, from, BYTES, NULL));
+    CHECK_OK(tgpu_fill(filled + 16, pattern, sizeof pattern, BYTES / sizeof pattern - 1, NULL));
+    CHECK_EQ(to[0], 1), CHECK_EQ(filled[0], 1);
+    memset(from, 9, BYTES); /* it is read when the copy's turn comes */
+    open_gate(&gate);
+    CHECK_OK(tgpu_synchronize());
+    for (int i = 0; i < BYTES; i++) CHECK_EQ(to[i], 9), CHECK_EQ(filled[i], i < 16 ? 5 : pattern[i % 16]);
+    CHECK_OK(tgpu_host_free(from)), CHECK_OK(tgpu_host_free(to)), CHECK_OK(tgpu_host_free(filled));
+}
+
 /* ---- bad input */
 
 static void what_runs_over_the_end_is_refused_with_both_numbers(void) {
@@ -897,6 +916,7 @@ int main(int argc, char **argv) {
     RUN(F38_a_thousand_copies_cost_no_memory);
     RUN(patterns_of_every_size_are_filled_in);
     RUN(a_pattern_is_read_during_the_call);
+    RUN(pinned_memory_is_copied_and_filled_behind_what_holds_the_stream);
     RUN(what_runs_over_the_end_is_refused_with_both_numbers);
     RUN(null_and_foreign_pointers_are_refused);
     RUN(pattern_sizes_and_alignments_that_make_no_sense_are_refused);

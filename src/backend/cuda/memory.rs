@@ -10,7 +10,7 @@ use super::api::{
 };
 use super::codes::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_CONTEXT, SUCCESS};
 use super::device::{Device, Relaxed};
-use super::stream::{context_for, fence, fence_block, fence_drop, native};
+use super::stream::{callback, capturing, context_for, fence, fence_block, fence_drop, native};
 use super::CudaBackend;
 use crate::backend::common::{size, spot};
 use crate::backend::fill::{check, plan, Plan, Step};
@@ -260,6 +260,9 @@ pub(super) fn copy(
         return Ok(());
     }
     let count = size(bytes)?;
+    if (dst_place, src_place) == (Place::Host, Place::Host) && !capturing(device, stream)? {
+        return copy_on_host(device, stream, dst, src, count);
+    }
     let (to, from, on) = (dst.value(), src.value(), native(stream));
     let _context = context_for(device, stream)?;
     let api = device.api;
@@ -296,6 +299,20 @@ pub(super) fn copy(
             spot(dst_place)
         )
     })
+}
+
+/// The driver's copy from host to host waits for what is queued before it, pinned memory or not ("API synchronization
+/// behavior" of its reference), so its thread for callbacks copies. In a capture the driver's own is recorded: a graph may
+/// run it more than once.
+fn copy_on_host(device: &Device, stream: RawStream, dst: Addr, src: Addr, count: usize) -> Result<()> {
+    let (to, from) = (dst.value(), src.value());
+    let copy = move |status| {
+        if status == Status::Ok {
+            // SAFETY: the caller of the copy vouches for both ranges until the work is done.
+            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, count) };
+        }
+    };
+    callback(device, stream, Box::new(copy))
 }
 
 pub(super) fn fill(device: &Device, stream: RawStream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
