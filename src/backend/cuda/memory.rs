@@ -260,7 +260,8 @@ pub(super) fn copy(
         return Ok(());
     }
     let count = size(bytes)?;
-    if (dst_place, src_place) == (Place::Host, Place::Host) && !capturing(device, stream)? {
+    let hosts = (dst_place, src_place) == (Place::Host, Place::Host);
+    if hosts && is_pinned(backend, dst) && is_pinned(backend, src) && !capturing(device, stream)? {
         return copy_on_host(device, stream, dst, src, count);
     }
     let (to, from, on) = (dst.value(), src.value(), native(stream));
@@ -301,8 +302,14 @@ pub(super) fn copy(
     })
 }
 
-/// The driver's copy from host to host waits for what is queued before it, pinned memory or not ("API synchronization
-/// behavior" of its reference), so its thread for callbacks copies. In a capture the driver's own is recorded: a graph may
+/// Whether the driver knows host memory. A stream needs not come to a standstill for it: unlike other host memory it is
+/// not read or written during the call by the copies before and behind it.
+fn is_pinned(backend: &CudaBackend, addr: Addr) -> bool {
+    facts(backend, addr).is_some_and(|facts| facts.place == Place::Host)
+}
+
+/// The driver's copy from host to host waits for what is queued before it, of pinned memory too ("API synchronization
+/// behavior" in its reference), so its thread for callbacks copies. In a capture the driver's own is recorded: a graph may
 /// run it more than once.
 fn copy_on_host(device: &Device, stream: RawStream, dst: Addr, src: Addr, count: usize) -> Result<()> {
     let (to, from) = (dst.value(), src.value());
@@ -315,14 +322,28 @@ fn copy_on_host(device: &Device, stream: RawStream, dst: Addr, src: Addr, count:
     callback(device, stream, Box::new(copy))
 }
 
-pub(super) fn fill(device: &Device, stream: RawStream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
+pub(super) fn fill(
+    backend: &CudaBackend,
+    device: &Device,
+    stream: RawStream,
+    dst: Addr,
+    pattern: &[u8],
+    count: u64,
+) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
     check(dst.value(), pattern, count)?;
     let _context = context_for(device, stream)?;
     let on = native(stream);
-    let answer = match plan(dst.value(), pattern, count, SEED_BYTES) {
+    let mut steps = plan(dst.value(), pattern, count, SEED_BYTES);
+    let copies =
+        matches!(&steps, Plan::Many(list) if list.iter().any(|step| matches!(step, Step::Copy { .. })));
+    if copies && is_pinned(backend, dst) {
+        // As in `copy_on_host`, a copy would wait.
+        steps = plan(dst.value(), pattern, count, u64::MAX);
+    }
+    let answer = match steps {
         Plan::One(step) => run(device, on, dst.value(), step),
         Plan::Many(steps) => steps
             .into_iter()

@@ -382,7 +382,7 @@ impl Backend for CudaBackend {
     }
 
     fn fill(&self, device: u32, stream: RawStream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
-        memory::fill(self.device(device)?, stream, dst, pattern, count)
+        memory::fill(self, self.device(device)?, stream, dst, pattern, count)
     }
 
     fn launch(
