@@ -322,6 +322,23 @@ fn copy_on_host(device: &Device, stream: RawStream, dst: Addr, src: Addr, count:
     callback(device, stream, Box::new(copy))
 }
 
+/// As in [`copy_on_host`]: strided fills and copies of pinned memory wait for what is queued before them.
+fn fill_on_host(device: &Device, stream: RawStream, dst: Addr, pattern: &[u8], count: u64) -> Result<()> {
+    let (to, pattern) = (dst.value(), pattern.to_vec());
+    let fill = move |status| {
+        if status == Status::Ok {
+            for at in 0..count as usize {
+                // SAFETY: the caller of the fill vouches for the whole range until the work is done.
+                unsafe {
+                    let to = (to as *mut u8).add(at * pattern.len());
+                    std::ptr::copy_nonoverlapping(pattern.as_ptr(), to, pattern.len());
+                }
+            }
+        }
+    };
+    callback(device, stream, Box::new(fill))
+}
+
 pub(super) fn fill(
     backend: &CudaBackend,
     device: &Device,
@@ -336,12 +353,9 @@ pub(super) fn fill(
     check(dst.value(), pattern, count)?;
     let _context = context_for(device, stream)?;
     let on = native(stream);
-    let mut steps = plan(dst.value(), pattern, count, SEED_BYTES);
-    let copies =
-        matches!(&steps, Plan::Many(list) if list.iter().any(|step| matches!(step, Step::Copy { .. })));
-    if copies && is_pinned(backend, dst) {
-        // As in `copy_on_host`, a copy would wait.
-        steps = plan(dst.value(), pattern, count, u64::MAX);
+    let steps = plan(dst.value(), pattern, count, SEED_BYTES);
+    if matches!(steps, Plan::Many(_)) && is_pinned(backend, dst) && !capturing(device, stream)? {
+        return fill_on_host(device, stream, dst, pattern, count);
     }
     let answer = match steps {
         Plan::One(step) => run(device, on, dst.value(), step),
