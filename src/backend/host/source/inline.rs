@@ -795,7 +795,11 @@ impl<'a> Call<'a> {
         if own.iter().any(|&at| renamed.contains(&self.text(at))) {
             return None;
         }
-        let mut known: HashSet<&str> = HashSet::new();
+        // Behind its block a name means something else again.
+        let scopes: Vec<(&str, Range<usize>)> = own
+            .iter()
+            .map(|&at| (self.text(at), at..self.end_of_scope(at, body)))
+            .collect();
         for at in whole.clone() {
             let text = self.text(at);
             let member = [".", "->", "::"].contains(&self.before(at))
@@ -803,28 +807,47 @@ impl<'a> Call<'a> {
             if !source.is_word(at) || member || renamed.contains(&text) {
                 continue;
             }
-            if own.contains(&at) {
-                known.insert(text);
-            }
             let again = |f: &Function| f.name == text && f.params > callee.params;
             let fixed = TYPES.contains(&text) || KEYWORDS.contains(&text);
-            if (!fixed && taken.contains(text) && !known.contains(text)) || source.functions.iter().any(again)
-            {
+            let known = || {
+                scopes
+                    .iter()
+                    .any(|(name, scope)| *name == text && scope.contains(&at))
+            };
+            if (!fixed && taken.contains(text) && !known()) || source.functions.iter().any(again) {
                 return None;
             }
         }
         Some(())
     }
 
+    /// Where at the earliest the scope of a name ends that is declared at `at`, in the function's body that opens at `body`.
+    fn end_of_scope(&self, at: usize, body: usize) -> usize {
+        let closing = |i: usize| self.source.closing(i);
+        let open = (body..at)
+            .rev()
+            .find(|&i| ["{", "("].contains(&self.text(i)) && closing(i) > at)
+            .unwrap_or(body);
+        if self.text(open) == "{" {
+            return closing(open);
+        }
+        // Of a loop or branch: with its one statement.
+        let mut end = closing(open) + 1;
+        while end < closing(body) && ![";", "{"].contains(&self.text(end)) {
+            end = match self.text(end) {
+                "(" => closing(end),
+                _ => end,
+            } + 1;
+        }
+        match self.text(end) {
+            "{" => closing(end),
+            _ => end,
+        }
+    }
+
     fn parameter_names(&self, around: &Splitter<'_>, kernel: &Function) -> Option<Vec<&'a str>> {
         let names = around.parameters(kernel)?;
-        let inside = kernel.params..self.source.closing(kernel.params);
-        Some(
-            inside
-                .map(|at| self.text(at))
-                .filter(|name| names.iter().any(|n| n == name))
-                .collect(),
-        )
+        Some(names.into_iter().map(|at| self.source.text(at)).collect())
     }
 
     /// Whether the kernel has a shared array of this name.

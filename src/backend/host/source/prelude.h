@@ -374,8 +374,20 @@ template <class T> TASKGPU_INLINE void assign(T &to, const T &from) { to = from;
 template <class T, size_t N> TASKGPU_INLINE void assign(T (&to)[N], const T (&from)[N]) {
     for (size_t i = 0; i < N; i++) assign(to[i], from[i]);
 }
-/* Of all lanes of one variable; they are on the stack of a worker, which has 8 MiB. */
-static constexpr size_t most_bytes = 512 << 10;
+/* A place for the variable of a thread, in which nothing is made before its declaration is reached. */
+template <class T, bool = __has_trivial_constructor(T)> struct lane_ { typedef T type; };
+template <class T> union unmade {
+    T made;
+    unmade() {}
+};
+template <class T> struct lane_<T, false> { typedef unmade<T> type; };
+template <class T> using lane = typename lane_<value<T>>::type;
+template <class T> TASKGPU_INLINE T &in(T &lane) { return lane; }
+template <class T> TASKGPU_INLINE T &in(unmade<T> &lane) { return lane.made; }
+/* Whether something can be kept in a lane, and left there. */
+template <class T> constexpr bool plain = __is_trivially_copyable(value<T>);
+/* Of all lanes of a kernel; they are on the stack of a worker, which has 8 MiB. */
+static constexpr size_t most_bytes = 3 << 20;
 
 /* A kernel with barriers: threads that wait for each other. */
 template <auto K> struct threads : kernel<K> {

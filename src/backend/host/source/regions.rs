@@ -101,6 +101,8 @@ pub(super) struct Guard {
     pub(super) ask: Ask,
     /// What is known to be a sum or product of indices, which grows with them.
     narrowed: Narrowed,
+    /// Names of variables that are taken not to change, where they are declared. As constants they cannot.
+    constants: Vec<usize>,
 }
 
 /// Which threads say whether conditions hold for all of a block. The names are those of the prelude.
@@ -132,6 +134,9 @@ struct Condition {
 impl Guard {
     /// Makes the kernel ask `taskgpu_sure` before each condition.
     pub(super) fn edit(&self, source: &Source<'_>, edits: &mut Edits<'_>) {
+        for name in &self.constants {
+            edits.insert(source.span(*name).start, "const ");
+        }
         for condition in &self.conditions {
             let range = &condition.range;
             edits.insert(source.span(range.start).start, condition.before());
@@ -192,13 +197,22 @@ pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>)
     }
     let statements = splitter.statements(body)?;
     let mut seen = Vec::new();
-    for name in splitter.parameters(function)? {
+    let mut constants = Vec::new();
+    for at in splitter.parameters(function)? {
+        let name = source.text(at).to_owned();
         seen.push(match splitter.is_changed(&name, &[], true) {
             true => Seen::Lanes(name, String::new()),
-            false => Seen::Same(name),
+            false => {
+                let array = source.text(at + 1) == "[";
+                if !array && !splitter.is_const(function.params..at) {
+                    constants.push(at);
+                }
+                Seen::Same(name)
+            }
         });
     }
-    let guard = splitter.guard(&statements, &seen);
+    let mut guard = splitter.guard(&statements, &seen);
+    guard.constants.append(&mut constants);
     let text = guard.body(&splitter);
     (!guard.conditions.is_empty()).then_some((guard, text))
 }
@@ -206,10 +220,36 @@ pub(super) fn guard(source: &Source<'_>, function: &Function, edits: &Edits<'_>)
 /// The most variables with a place for each thread: they are on the stack of a worker.
 const MOST_LANES: usize = 256;
 /// What a loop over threads does not run through from its top to its end.
-const NO_JUMPS: &[&str] = &["goto", "try", "co_await", "co_yield", "asm", "__asm__"];
+const NO_JUMPS: &[&str] = &[
+    "goto", "try", "co_await", "co_yield", "asm", "__asm__", "__asm", //
+    // Marks in other words.
+    "and_eq", "or_eq", "xor_eq", "bitand",
+];
 /// Words of types that need no declaration.
 pub(super) const TYPES: &[&str] = &[
     "unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool", "auto", "size_t",
+];
+/// Names of numbers.
+const SCALARS: &[&str] = &[
+    "uint",
+    "uchar",
+    "ushort",
+    "ulong",
+    "int8_t",
+    "uint8_t",
+    "int16_t",
+    "uint16_t",
+    "int32_t",
+    "uint32_t",
+    "int64_t",
+    "uint64_t",
+    "ptrdiff_t",
+    "intptr_t",
+    "uintptr_t",
+];
+/// What statements begin with that are no expressions.
+const STATEMENTS: &[&str] = &[
+    "{", ";", "if", "for", "while", "do", "switch", "case", "default", "return", "break", "continue",
 ];
 const QUALIFIERS: &[&str] = &[
     "const", "volatile", "register", "typename", "struct", "class", "union",
@@ -237,6 +277,8 @@ const NO_TYPES: &[&str] = &[
     "extern",
     "thread_local",
 ];
+/// Words behind which a class or its variable is declared.
+const CLASSES: &[&str] = &["struct", "class", "union", "enum"];
 const ONCE: &[&str] = &[
     "using",
     "typedef",
@@ -260,6 +302,9 @@ pub(super) fn split(
     let open = function.body?;
     let body = open + 1..source.closing(open);
     let mut splitter = Splitter::new(source, edits, body.clone());
+    if splitter.names_references() {
+        return None;
+    }
     let forbidden = |at: usize| {
         let text = source.text(at);
         waiting.contains(text) || NO_JUMPS.contains(&text)
@@ -280,6 +325,7 @@ pub(super) fn split(
     let mut splitter = Splitter {
         edits: &edits,
         lanes: 0,
+        sum: None,
         depth: 0,
         masked: true,
         ..splitter
@@ -292,6 +338,8 @@ pub(super) struct Splitter<'a> {
     edits: &'a Edits<'a>,
     pub(super) body: Range<usize>,
     lanes: usize,
+    /// The name of the constant that has the bytes of all lanes so far that are still there.
+    sum: Option<String>,
     /// Ways out of statements, past barriers.
     pub(super) jumps: Vec<Jump>,
     /// Threads may be off.
@@ -307,6 +355,7 @@ impl<'a> Splitter<'a> {
             edits,
             body,
             lanes: 0,
+            sum: None,
             jumps: Vec::new(),
             masked: false,
             depth: 0,
@@ -334,7 +383,9 @@ impl<'a> Splitter<'a> {
             ));
         }
         let mut seen = Vec::new();
-        for name in parameters {
+        let mut constants = String::new();
+        for at in parameters {
+            let name = self.text(at).to_owned();
             // Members can be changed in more ways than are looked for.
             let members = body
                 .clone()
@@ -342,16 +393,22 @@ impl<'a> Splitter<'a> {
             if members || self.is_changed(&name, &[], false) {
                 let lanes = self.new_lanes(&name);
                 out.push_str(&format!(
-                    "taskgpu::value<decltype({name})> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n\
-                     for (auto &taskgpu_one : {lanes}) taskgpu_one = {name};\n"
+                    "taskgpu::lane<decltype({name})> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n\
+                     static_assert(taskgpu::plain<decltype({name})>, \"\");\n\
+                     for (auto &taskgpu_one : {lanes}) taskgpu::assign(taskgpu::in(taskgpu_one), {name});\n"
                 ));
+                self.count(&lanes, &mut out);
                 seen.push(Seen::Lanes(name, lanes));
             } else {
+                // If it changes after all, this does not compile.
+                out.push_str(&format!("const auto &taskgpu_{at}_same = {name};\n"));
+                constants.push_str(&format!("const auto &{name} = taskgpu_{at}_same;\n"));
                 seen.push(Seen::Same(name));
             }
         }
+        out.push_str(&format!("{{\n{constants}"));
         self.scope(statements, body.end, &mut seen, &mut out)?;
-        out.push('}');
+        out.push_str("}}");
         (self.lanes <= MOST_LANES).then_some(out)
     }
 }
@@ -566,14 +623,33 @@ impl Splitter<'_> {
         } else if self.has_barrier(range.clone()) {
             return None;
         } else if ONCE.contains(&self.text(at)) || self.source.mentions(range.clone(), &["__shared__"]) {
+            if CLASSES.contains(&self.text(at)) && !self.is_type_alone(range.clone()) {
+                return None;
+            }
             Statement::Once(range)
         } else {
             match self.declaration(range.clone()) {
                 Some(declaration) => Statement::Declare(declaration),
+                // It has to be an expression: see `expression`. This would be one too, with another meaning.
+                None if TYPES.contains(&self.text(at)) || QUALIFIERS.contains(&self.text(at)) => return None,
                 None => Statement::Plain(range),
             }
         };
         Some((statement, stop + 1))
+    }
+
+    /// Whether what begins with `struct` or the like declares a type and no variable.
+    fn is_type_alone(&self, range: Range<usize>) -> bool {
+        let mut at = range.start + 1;
+        at += usize::from(CLASSES.contains(&self.text(at)));
+        at += usize::from(self.source.is_word(at));
+        if self.text(at) == ":" {
+            at = (at..range.end).find(|&i| self.text(i) == "{").unwrap_or(at);
+        }
+        if self.text(at) == "{" {
+            at = self.source.closing(at) + 1;
+        }
+        at + 1 == range.end
     }
 
     /// The name of what a declaration puts into shared memory, if that is one array.
@@ -677,8 +753,8 @@ impl Splitter<'_> {
         })
     }
 
-    /// The names of the parameters; `None` if one is not understood.
-    pub(super) fn parameters(&self, function: &Function) -> Option<Vec<String>> {
+    /// Where the names of the parameters stand; `None` if one is not understood.
+    pub(super) fn parameters(&self, function: &Function) -> Option<Vec<usize>> {
         let inside = function.params + 1..self.source.closing(function.params);
         if inside.is_empty() || (inside.len() == 1 && self.text(inside.start) == "void") {
             return Some(Vec::new());
@@ -693,7 +769,7 @@ impl Splitter<'_> {
                 let name = end.checked_sub(1).filter(|name| *name > part.start)?;
                 let simple =
                     self.source.is_word(name) && !part.clone().any(|i| ["(", "."].contains(&self.text(i)));
-                simple.then(|| self.text(name).to_owned())
+                simple.then_some(name)
             })
             .collect()
     }
@@ -701,6 +777,81 @@ impl Splitter<'_> {
 
 // ---- what becomes of a variable
 impl Splitter<'_> {
+    /// Whether a type of the source is a reference, which its variables do not show.
+    fn names_references(&self) -> bool {
+        let end = |at: usize| (at..self.source.tokens.len()).find(|&i| self.text(i) == ";");
+        (0..self.source.tokens.len()).any(|at| {
+            ["typedef", "using"].contains(&self.text(at))
+                && end(at).is_some_and(|end| self.source.mentions(at..end, &["&"]))
+        })
+    }
+
+    /// Whether the name behind these tokens is that of a constant.
+    fn is_const(&self, before: Range<usize>) -> bool {
+        let own = before
+            .clone()
+            .rev()
+            .find(|&i| ["*", ",", "("].contains(&self.text(i)))
+            .map_or(before.start, |i| i + 1);
+        self.source.mentions(own..before.end, &["const", "constexpr"])
+    }
+
+    fn is_declared_const(&self, declaration: &Declaration, variable: &Variable) -> bool {
+        let own = variable.declarator.start..variable.name;
+        let pointer = own.clone().any(|i| self.text(i) == "*");
+        self.is_const(own) || (!pointer && self.source.mentions(declaration.specifiers.clone(), &["const"]))
+    }
+
+    /// Declares a variable that does not change, as a constant: what changes it in a way that is not seen here does not
+    /// compile then.
+    fn constant(&self, declaration: &Declaration, variable: &Variable) -> String {
+        let known = self.is_declared_const(declaration, variable);
+        format!(
+            "{}{}{}{};\n",
+            self.slice(declaration.specifiers.clone()),
+            self.slice(variable.declarator.start..variable.name),
+            if known { "" } else { "const " },
+            self.slice(variable.name..variable.declarator.end)
+        )
+    }
+
+    /// Whether the address of a variable may be known where it is no longer visible.
+    fn may_escape(&self, declaration: &Declaration, variable: &Variable) -> bool {
+        let name = self.text(variable.name);
+        let scalar = self.is_scalar(declaration, variable);
+        let (mut dimensions, mut i) = (0, variable.name + 1);
+        while self.text(i) == "[" {
+            (dimensions, i) = (dimensions + 1, self.source.closing(i) + 1);
+        }
+        let escapes = |at: usize| {
+            if self.text(at) != name || variable.declarator.contains(&at) || self.is_member(at) {
+                return false;
+            }
+            let (mut found, mut i) = (0, at + 1);
+            while self.text(i) == "[" && found < dimensions {
+                (found, i) = (found + 1, self.source.closing(i) + 1);
+            }
+            // Also of `&(name)`, of a choice, and of what a function of it gives.
+            let mut first = at;
+            while self.before(first, 1) == "(" {
+                first -= 1;
+            }
+            let called = !scalar && self.text(i) == "." && self.text(i + 2) == "(";
+            found < dimensions
+                || called
+                || self.before(first, 1) == "&"
+                || ["?", ":"].contains(&self.before(first, 1))
+                || self.may_be_bound(at, i - 1)
+        };
+        self.body.clone().any(escapes)
+    }
+
+    fn is_member(&self, at: usize) -> bool {
+        self.before(at, 1) == "."
+            || self.before(at, 1) == "::"
+            || (self.before(at, 1) == ">" && self.before(at, 2) == "-")
+    }
+
     /// Whether something may give a variable of this name another value: not counting where it is declared, nor what is in
     /// `except`. `whole`: its members and elements count as well.
     pub(super) fn is_changed(&self, name: &str, except: &[Range<usize>], whole: bool) -> bool {
@@ -738,12 +889,29 @@ impl Splitter<'_> {
             _ => false,
         };
         let stepped = (before(1) == "+" && before(2) == "+") || (before(1) == "-" && before(2) == "-");
-        let address = before(1) == "&" && before(2) != "&" && !self.ends_operand(first - 2);
+        // Behind the brackets of a conversion it looks like an operator.
+        let address = before(1) == "&" && before(2) != "&";
+        // What a choice gives is the variable itself.
+        let chosen = ["?", ":"].contains(&before(1)) && [":", ")", ";", ","].contains(&one);
         // A reference: `T &r = x`, `T &r(x)`, `auto &[a, b] = x`, `for (T &r : x)`.
         let bound =
             before(3) == "&" && self.source.is_word(first - 2) && ["=", "(", "{"].contains(&before(1));
         let taken_apart = whole && (before(1) == ":" || (before(1) == "=" && before(2) == "]"));
-        assigned || stepped || address || bound || taken_apart || self.may_be_bound(first, last)
+        // `(T &)x`
+        let converted = before(1) == ")" && {
+            let open = (self.body.start..first)
+                .rev()
+                .find(|&i| self.text(i) == "(" && self.source.closing(i) == first - 1);
+            open.is_none_or(|open| self.source.mentions(open..first, &["&"]))
+        };
+        assigned
+            || stepped
+            || address
+            || chosen
+            || bound
+            || converted
+            || taken_apart
+            || self.may_be_bound(first, last)
     }
 
     fn before(&self, at: usize, n: usize) -> &str {
@@ -775,25 +943,18 @@ impl Splitter<'_> {
         let mut callee = open - 1;
         if self.text(callee) == ">" {
             match (self.body.start..callee).rev().find(|&i| self.text(i) == "<") {
-                Some(angle) if angle > 0 => callee = angle - 1,
+                Some(angle) if (angle + 1..callee).all(|i| TYPES.contains(&self.text(i))) => {
+                    callee = angle - 1
+                }
+                // It may say that the parameter is a reference.
                 _ => return true,
             }
         }
         let name = self.text(callee);
         if !self.source.is_word(callee) {
-            // The result of a function may be one.
-            return [")", "]", "}", ">"].contains(&name);
+            return true;
         }
-        let plain = [
-            "if",
-            "while",
-            "for",
-            "switch",
-            "return",
-            "sizeof",
-            "decltype",
-            "static_cast",
-        ];
+        let plain = ["if", "while", "for", "switch", "return", "sizeof", "static_cast"];
         if plain.contains(&name) || TYPES.contains(&name) {
             return false;
         }
@@ -853,7 +1014,10 @@ impl Splitter<'_> {
                     if called && !harmless {
                         return None;
                     }
-                    if at > range.start && [".", "::"].contains(&self.text(at - 1)) {
+                    if next == "::" || self.before(at, 1) == "::" {
+                        return None;
+                    }
+                    if at > range.start && self.text(at - 1) == "." {
                         continue;
                     }
                     if text == "threadIdx" {
@@ -867,13 +1031,9 @@ impl Splitter<'_> {
                         Some(Seen::Lanes(..)) => return None,
                         Some(Seen::Again(_, _, all)) => same &= all,
                         Some(Seen::Same(_)) => {}
-                        // Not a variable of the kernel: a constant, or a type.
-                        None => {
-                            let variable = self.source.variables.iter().any(|v| v.name == text);
-                            if variable || self.is_declared(text) {
-                                return None;
-                            }
-                        }
+                        // Not a variable of the kernel.
+                        None if self.is_fixed(text) => {}
+                        None => return None,
                     }
                 }
             }
@@ -893,25 +1053,90 @@ impl Splitter<'_> {
         })
     }
 
-    /// Whether the body may declare a variable of this name itself: shared memory, for example, has its own contents.
-    fn is_declared(&self, name: &str) -> bool {
-        self.body
-            .clone()
-            .any(|at| self.text(at) == name && at > self.body.start && self.is_changed(name, &[], true))
+    /// Whether a name is a constant or a type: all that the source declares under it is.
+    fn is_fixed(&self, name: &str) -> bool {
+        let words = ["true", "false", "nullptr", "sizeof", "const", "warpSize"];
+        if words.contains(&name) || SCALARS.contains(&name) {
+            return true;
+        }
+        let makes = [
+            "const",
+            "constexpr",
+            "using",
+            "typedef",
+            "struct",
+            "class",
+            "enum",
+            "template",
+            "typename",
+        ];
+        let mut found = false;
+        for at in (1..self.source.tokens.len()).filter(|&at| self.text(at) == name) {
+            let begins = |i: &usize| [";", "{", "}"].contains(&self.text(*i));
+            let start = (0..at).rev().find(begins).map_or(0, |i| i + 1);
+            let listed = ["{", ","].contains(&self.text(at - 1))
+                && self.before(start, 1) == "{"
+                && self.source.mentions(start.saturating_sub(5)..start, &["enum"]);
+            let word = self.source.is_word(at - 1)
+                && !["const", "volatile", "return", "case", "else", "sizeof"].contains(&self.text(at - 1))
+                || [">", "*", "&"].contains(&self.text(at - 1)) && self.source.is_word(at - 2);
+            let declared = word && ["=", ";", ",", ">", "[", "{", "(", ")", ":"].contains(&self.text(at + 1));
+            if self
+                .source
+                .mentions(start..at, &["__shared__", "__device__", "extern"])
+                && !self.source.mentions(start..at, &makes)
+                || declared && !self.source.mentions(start..at, &makes)
+            {
+                return false;
+            }
+            // A pointer to constants is none.
+            found |= listed || (declared && self.source.is_word(at - 1));
+        }
+        found && !self.source.variables.iter().any(|v| v.name == name)
     }
 
-    fn is_constant(&self, declaration: &Declaration, variable: &Variable) -> bool {
-        let pointer = (variable.declarator.start..variable.name).any(|i| self.text(i) == "*");
-        let range = match pointer {
-            true => variable.declarator.start..variable.name,
-            false => declaration.specifiers.clone(),
+    /// Whether a name that is declared is one of those by which a variable is computed again.
+    fn hides(&self, name: &str, seen: &[Seen]) -> bool {
+        let used = |one: &Seen| match one {
+            Seen::Again(own, declaration, _) => {
+                own != name
+                    && Source::new(declaration).is_none_or(|source| {
+                        (1..source.tokens.len()).any(|at| {
+                            let member = [".", "->"].contains(&source.text(at - 1));
+                            source.text(at) == name && !member
+                        })
+                    })
+            }
+            _ => false,
         };
-        self.source.mentions(range, &["const"])
+        seen.iter().any(used)
+    }
+
+    /// Whether a variable may be changed after it is declared. Arrays and objects can be in too many ways.
+    fn may_change(&self, declaration: &Declaration, variable: &Variable) -> bool {
+        let auto = self.source.mentions(declaration.specifiers.clone(), &["auto"]);
+        variable.array
+            || !(auto || self.is_scalar(declaration, variable))
+            || self.is_changed(
+                self.text(variable.name),
+                std::slice::from_ref(&variable.declarator),
+                false,
+            )
     }
 
     fn new_lanes(&mut self, name: &str) -> String {
         self.lanes += 1;
         format!("taskgpu_{name}_{}", self.lanes)
+    }
+
+    /// Adds lanes to those that a worker's stack must have room for.
+    fn count(&mut self, lanes: &str, out: &mut String) {
+        let before = self.sum.take().unwrap_or_else(|| "0".to_owned());
+        let sum = format!("taskgpu_{}_bytes", self.lanes);
+        out.push_str(&format!(
+            "constexpr size_t {sum} = {before} + sizeof {lanes};\nstatic_assert({sum} <= taskgpu::most_bytes, \"\");\n"
+        ));
+        self.sum = Some(sum);
     }
 }
 
@@ -924,7 +1149,7 @@ fn bindings(seen: &[Seen], lanes: bool) -> String {
         if shadowed.insert(one.name()) {
             match one {
                 Seen::Lanes(name, place) if lanes => {
-                    list.push(format!("auto &{name} = {place}[taskgpu_lane];\n"));
+                    list.push(format!("auto &{name} = taskgpu::in({place}[taskgpu_lane]);\n"));
                 }
                 Seen::Again(_, declaration, _) => list.push(declaration.clone()),
                 Seen::Lanes(..) | Seen::Same(_) => {}
@@ -966,6 +1191,7 @@ impl Splitter<'_> {
             seen: seen.to_vec(),
             ask: Ask::All,
             narrowed: Narrowed::of(&[]),
+            constants: Vec::new(),
         };
         let mut axes = true;
         for statement in statements {
@@ -976,7 +1202,7 @@ impl Splitter<'_> {
                     if declaration.variables.iter().any(hides) {
                         break;
                     }
-                    self.see(declaration, &mut guard.seen);
+                    self.see(declaration, &mut guard);
                 }
                 Statement::Plain(range) => {
                     // A second copy of these would be another variable.
@@ -1048,23 +1274,38 @@ impl Splitter<'_> {
     }
 
     /// Adds variables to what conditions can see.
-    fn see(&self, declaration: &Declaration, seen: &mut Vec<Seen>) {
-        let specifiers = self.slice(declaration.specifiers.clone());
+    fn see(&self, declaration: &Declaration, guard: &mut Guard) {
         for variable in &declaration.variables {
             let name = self.text(variable.name).to_owned();
-            let members = variable.array || !self.is_scalar(declaration, variable);
-            let changes = self.is_changed(&name, std::slice::from_ref(&variable.declarator), members);
+            let changes = self.may_change(declaration, variable);
             let same = variable
                 .value
                 .filter(|_| !changes && !variable.reference)
-                .and_then(|value| self.value_of(value + 1..variable.declarator.end, seen));
-            seen.push(match same {
+                .and_then(|value| self.value_of(value + 1..variable.declarator.end, &guard.seen));
+            guard.seen.push(match same {
                 Some(same) => {
-                    let one = format!("{specifiers}{};\n", self.slice(variable.declarator.clone()));
+                    let one = self.constant(declaration, variable);
                     Seen::Again(name, one, same)
                 }
                 None => Seen::Lanes(name, String::new()),
             });
+        }
+        // `const` in front is for all of a declaration, in front of a name for a pointer.
+        let first = guard.seen.len() - declaration.variables.len();
+        let pointer =
+            |variable: &Variable| (variable.declarator.start..variable.name).any(|i| self.text(i) == "*");
+        let all = guard.seen[first..].iter().all(|s| matches!(s, Seen::Again(..)))
+            && !declaration.variables.iter().any(pointer);
+        for (variable, seen) in declaration.variables.iter().zip(&guard.seen[first..]) {
+            let fixed = matches!(seen, Seen::Again(..)) && !self.is_declared_const(declaration, variable);
+            match pointer(variable) {
+                true if fixed => guard.constants.push(variable.name),
+                false if fixed && all => {
+                    guard.constants.push(declaration.specifiers.start);
+                    break;
+                }
+                _ => {}
+            }
         }
     }
 
@@ -1143,6 +1384,7 @@ impl Splitter<'_> {
         out.push_str("{\n");
         self.depth += 1;
         let known = seen.len();
+        let sum = self.sum.clone();
         let mut at = 0;
         while at < statements.len() {
             let run = statements[at..]
@@ -1159,6 +1401,7 @@ impl Splitter<'_> {
             at += 1;
         }
         seen.truncate(known);
+        self.sum = sum;
         self.depth -= 1;
         out.push_str("}\n");
         Some(())
@@ -1193,6 +1436,14 @@ impl Splitter<'_> {
                 }
             }
             Statement::Once(range) => {
+                let named = |at: &usize| ["=", ";", "{", "[", ":"].contains(&self.text(at + 1));
+                if range
+                    .clone()
+                    .filter(named)
+                    .any(|at| self.hides(self.text(at), seen))
+                {
+                    return None;
+                }
                 let text = self.slice(range.clone());
                 // A block's own shared memory can be on the stack: compilers know that nobody else has its address.
                 match self.shared_array(range.clone()).filter(|_| self.depth == 1) {
@@ -1249,10 +1500,10 @@ impl Splitter<'_> {
                 place,
             } => {
                 let known = seen.len();
+                let sum = self.sum.clone();
                 let common = self.common_loop(range, first.as_deref(), condition, step, seen);
                 if let Some(head) = &common {
                     out.push_str(head);
-                    out.push_str("{\n");
                 } else {
                     out.push_str("{\n");
                     if let Some(first) = first {
@@ -1271,7 +1522,9 @@ impl Splitter<'_> {
                         place.next_round()
                     ));
                 }
-                if common.is_none() {
+                if common.is_some() {
+                    out.push_str("}\n");
+                } else {
                     if !step.is_empty() {
                         let step = format!("{};", self.slice(step.clone()));
                         self.for_running(&step, seen, out);
@@ -1287,6 +1540,7 @@ impl Splitter<'_> {
                     out.push_str(&format!("taskgpu_mask.back({});\n", place.out()));
                 }
                 seen.truncate(known);
+                self.sum = sum;
             }
             Statement::Call {
                 range, inner, place, ..
@@ -1325,6 +1579,7 @@ impl Splitter<'_> {
             let value = variable.value? + 1..variable.declarator.end;
             let simple = !variable.reference && !variable.array && self.text(variable.value?) == "=";
             if !simple
+                || self.hides(name, seen)
                 || self.value_of(value, seen) != Some(true)
                 || self.is_changed_in(range.clone(), name, &elsewhere)
             {
@@ -1350,8 +1605,20 @@ impl Splitter<'_> {
             seen.truncate(known);
             return None;
         }
+        // Inside, its variables are constants: what changes them in a way that is not seen here does not compile.
+        let (mut outer, mut inner) = (String::new(), String::new());
+        for name in names {
+            outer.push_str(&format!(
+                "const auto taskgpu_{}_{name}_same = {name};\n",
+                range.start
+            ));
+            inner.push_str(&format!(
+                "const auto {name} = taskgpu_{}_{name}_same;\n",
+                range.start
+            ));
+        }
         Some(format!(
-            "for ({}{};{})",
+            "for ({}{};{}) {{\n{outer}{{\n{inner}",
             self.slice(declaration.range.clone()),
             self.slice(condition.clone()),
             self.slice(step.clone())
@@ -1448,7 +1715,7 @@ impl Splitter<'_> {
                     if self.masked && self.parts_threads(range.clone(), seen) {
                         return None;
                     }
-                    body.push_str(&guard.slice(self, range.clone()));
+                    body.push_str(&self.expression(range.clone(), &guard));
                 }
                 Statement::Declare(declaration) => {
                     self.declare(declaration, later.clone(), seen, &mut body, out)?;
@@ -1500,6 +1767,25 @@ impl Splitter<'_> {
         Some(())
     }
 
+    /// A statement. What is no declaration that is understood must be an expression, and only that compiles in brackets:
+    /// the names of others would be forgotten.
+    fn expression(&self, range: Range<usize>, guard: &Guard) -> String {
+        let start = range
+            .clone()
+            .find(|&at| self.source.tokens[at].kind != Kind::Directive)
+            .unwrap_or(range.end);
+        let statement =
+            start == range.end || STATEMENTS.contains(&self.text(start)) || self.text(range.end - 1) != ";";
+        if statement {
+            return guard.slice(self, range);
+        }
+        let before = match start > range.start {
+            true => guard.slice(self, range.start..start),
+            false => String::new(),
+        };
+        format!("{before}({});\n", guard.slice(self, start..range.end - 1))
+    }
+
     fn declare(
         &mut self,
         declaration: &Declaration,
@@ -1512,22 +1798,36 @@ impl Splitter<'_> {
         for variable in &declaration.variables {
             let name = self.text(variable.name).to_owned();
             let one = format!("{specifiers}{};\n", self.slice(variable.declarator.clone()));
-            let used_later = later.clone().any(|at| self.text(at) == name);
-            if !used_later {
+            if self.hides(&name, seen) {
+                return None;
+            }
+            let escapes = self.may_escape(declaration, variable);
+            if !later.clone().any(|at| self.text(at) == name) && !escapes {
                 // Its name may be another's as well, which is meant from now on by nobody.
                 body.push_str(&one);
+                if variable.reference || !self.is_scalar(declaration, variable) {
+                    // What a destructor does would be done too soon.
+                    body.push_str(&format!(
+                        "static_assert(taskgpu::plain<decltype({name})>, \"\");\n"
+                    ));
+                }
                 continue;
             }
-            let constant = self.is_constant(declaration, variable);
-            let members = variable.array || !self.is_scalar(declaration, variable);
-            let changes =
-                !constant && self.is_changed(&name, std::slice::from_ref(&variable.declarator), members);
+            if variable
+                .value
+                .is_some_and(|value| self.has_lambda(value..variable.declarator.end))
+            {
+                // It may know the addresses of anything.
+                return None;
+            }
+            let changes = self.may_change(declaration, variable);
             let value = variable.value.map(|value| value..variable.declarator.end);
             let again = value
                 .clone()
-                .filter(|value| !changes && !variable.reference && !self.may_trap(value.clone()))
+                .filter(|value| !changes && !escapes && !variable.reference && !self.may_trap(value.clone()))
                 .and_then(|value| self.value_of(value.start + 1..value.end, seen));
             if let Some(same) = again {
+                let one = self.constant(declaration, variable);
                 body.push_str(&one);
                 // Outside of the loops over threads it has a type, and a value if it is the same for all.
                 out.push_str(&one);
@@ -1537,8 +1837,11 @@ impl Splitter<'_> {
             if variable.reference {
                 return None;
             }
+            if !self.is_scalar(declaration, variable) && self.may_know_themselves() {
+                return None;
+            }
             let lanes = self.new_lanes(&name);
-            let span = |range: Range<usize>| self.slice(range);
+            let span = |splitter: &Self, range: Range<usize>| splitter.slice(range);
             let is_auto = self.source.mentions(declaration.specifiers.clone(), &["auto"]);
             let declarator_end = variable.value.unwrap_or(variable.declarator.end);
             if is_auto {
@@ -1547,31 +1850,68 @@ impl Splitter<'_> {
                     return None;
                 }
                 out.push_str(&format!(
-                    "taskgpu::value<decltype(taskgpu::decayed({}))> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
-                    span(value.start + 1..value.end)
+                    "taskgpu::lane<decltype(taskgpu::decayed({}))> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
+                    span(self, value.start + 1..value.end)
                 ));
             } else {
                 out.push_str(&format!(
-                    "typedef {specifiers}{}{lanes}_type{};\ntaskgpu::value<{lanes}_type> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
-                    span(variable.declarator.start..variable.name),
-                    span(variable.name + 1..declarator_end)
+                    "typedef {specifiers}{}{lanes}_type{};\nstatic_assert(__is_trivially_copyable({lanes}_type), \"\");\ntaskgpu::lane<{lanes}_type> {lanes}[taskgpu::most] __attribute__((aligned(64)));\n",
+                    span(self, variable.declarator.start..variable.name),
+                    span(self, variable.name + 1..declarator_end)
                 ));
             }
+            self.count(&lanes, out);
             out.push_str(&format!(
-                "static_assert(sizeof {lanes} <= taskgpu::most_bytes, \"\");\nauto &{name} = {lanes}[0];\n"
+                "auto &{name} = taskgpu::in({lanes}[0]);\nstatic_assert(taskgpu::plain<decltype({name})>, \"\");\n"
             ));
-            body.push_str(&format!("auto &{name} = {lanes}[taskgpu_lane];\n"));
+            body.push_str(&format!("auto &{name} = taskgpu::in({lanes}[taskgpu_lane]);\n"));
+            // Objects have a value without one.
+            let value = match value {
+                None if !self.is_scalar(declaration, variable) => Some(declarator_end..declarator_end),
+                value => value,
+            };
             if let Some(value) = value {
                 body.push_str(&format!(
                     "{{{specifiers}{}{lanes}_value{}{};\ntaskgpu::assign({name}, {lanes}_value);}}\n",
-                    span(variable.declarator.start..variable.name),
-                    span(variable.name + 1..value.start),
-                    span(value)
+                    span(self, variable.declarator.start..variable.name),
+                    span(self, variable.name + 1..value.start),
+                    span(self, value)
                 ));
             }
             seen.push(Seen::Lanes(name, lanes));
         }
         Some(())
+    }
+
+    /// Whether objects of the source's classes may have their own addresses in them, which a copy would not be at.
+    fn may_know_themselves(&self) -> bool {
+        let address = |at: usize| match self.text(at) {
+            "this" => {
+                self.before(at, 1) != "*"
+                    && (self.text(at + 1), self.text(at + 2)) != ("-", ">")
+                    && self.text(at + 1) != "->"
+            }
+            "&" => {
+                ["(", ",", "=", "{", "return"].contains(&self.before(at, 1)) && self.source.is_word(at + 1)
+            }
+            _ => false,
+        };
+        (0..self.source.tokens.len()).any(|at| {
+            let class = CLASSES.contains(&self.text(at)) && self.text(at) != "enum";
+            let open =
+                (at..self.source.tokens.len()).find(|&i| ["{", ";", "(", ")", ">"].contains(&self.text(i)));
+            class
+                && open.is_some_and(|open| {
+                    self.text(open) == "{" && (open..self.source.closing(open)).any(address)
+                })
+        })
+    }
+
+    /// Whether an expression makes a function object.
+    fn has_lambda(&self, range: Range<usize>) -> bool {
+        range
+            .into_iter()
+            .any(|at| self.text(at) == "[" && !self.ends_operand(at - 1))
     }
 
     /// A number or pointer, whose members nobody can change.
@@ -1580,7 +1920,8 @@ impl Splitter<'_> {
         pointer
             || declaration.specifiers.clone().all(|i| {
                 (TYPES.contains(&self.text(i)) && self.text(i) != "auto")
-                    || QUALIFIERS.contains(&self.text(i))
+                    || SCALARS.contains(&self.text(i))
+                    || ["const", "volatile", "register"].contains(&self.text(i))
             })
     }
 }

@@ -82,6 +82,27 @@ fn check(what: &str, way: Way, source: &str) {
     assert!(touched, "{what}: the kernel does nothing");
 }
 
+/// Builds a kernel in the fastest way that it takes, whichever that is, and looks that it gives what the plain way gives.
+fn same(what: &str, source: &str) {
+    let prefix = "#define ME ((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x)\n\
+                  #define ALL (blockDim.x * blockDim.y * blockDim.z)\n\
+                  #define OUT out[blockIdx.x * ALL + ME]\n";
+    let source = format!("{prefix}{source}");
+    let options = options(what, &[]);
+    let made = |ways| build(ways, &source, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let ((best, took), (plain, _)) = (made(&Way::ALL), made(&[Way::Plain]));
+    for block in [[1, 1, 1], [THREADS as u32, 1, 1], [3, 5, 1]] {
+        let right = run(&plain.image, "k", 3, block);
+        let touched = right.iter().enumerate().any(|(i, v)| *v != 100 + i as i32);
+        assert!(touched, "{what}: the kernel does nothing");
+        assert_eq!(
+            run(&best.image, "k", 3, block),
+            right,
+            "{what}, {took:?}, blocks of {block:?}"
+        );
+    }
+}
+
 macro_rules! kernel {
     ($body:literal) => {
         concat!("extern \"C\" __global__ void k(int n, int *out) {", $body, "}")
@@ -919,4 +940,227 @@ fn a_nul_in_a_source_or_an_option_is_refused() {
     let e = make("int x;", &options).expect_err("a NUL");
     assert_eq!(e.status(), Status::InvalidArgument);
     assert!(e.to_string().contains("NUL"), "{e}");
+}
+
+#[test]
+fn arrays_written_by_other_names_keep_what_was_written() {
+    same(
+        "an array given to a function",
+        r#"__device__ void fill(int *p) { p[0] = ME; p[1] = 7; } __device__ int sum(const int *p) { return p[0] + p[1]; }
+        extern "C" __global__ void k(int n, int *out) { int d[2] = {0}; fill(d); __syncthreads(); OUT = sum(d); }"#,
+    );
+    same(
+        "a pointer to an array",
+        r#"extern "C" __global__ void k(int n, int *out) { int d[2] = {3, 4}; int *p = d; p[0] += ME; __syncthreads(); OUT = p[0]; }"#,
+    );
+    same(
+        "an array as a pointer",
+        r#"extern "C" __global__ void k(int n, int *out) { int d[2] = {3, 4}; *(d + 1) = ME; __syncthreads(); OUT = *(d + 1); }"#,
+    );
+    same(
+        "a pointer into a constant table",
+        r#"extern "C" __global__ void k(int n, int *out) { __shared__ int s[64]; const int t[4] = {5, 6, 7, 8}; const int *p = t; p += ME & 3; s[ME] = n; __syncthreads(); int x = s[0]; OUT = x; __syncthreads(); OUT = *p + x; }"#,
+    );
+    same(
+        "an array given to a function with barriers",
+        r#"__device__ void f(int *p, int *s) { s[ME] = p[0]; __syncthreads(); p[1] = s[0] + ME; __syncthreads(); }
+        extern "C" __global__ void k(int n, int *out) { __shared__ int s[64]; int d[2] = {5, 6}; f(d, s); OUT = *(d + 1) * 10 + *d; }"#,
+    );
+    same(
+        "a pointer to objects",
+        r#"struct C { int v[3]; };
+        extern "C" __global__ void k(int n, int *out) { C c[2] = {{{1, 2, 3}}, {{4, 5, 6}}}; C *p = c; p->v[1] = ME; (p + 1)->v[0] = 9; __syncthreads(); OUT = p[0].v[1] + p[1].v[0] * 100; }"#,
+    );
+    same(
+        "an array cleared by memset",
+        r#"extern "C" __global__ void k(int n, int *out) { int d[4] = {1, 2, 3, 4}; memset(d, 0, sizeof(d)); __syncthreads(); OUT = *d + n; }"#,
+    );
+}
+
+#[test]
+fn numbers_changed_by_other_names_keep_their_value() {
+    same(
+        "a reference to one of two",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 1, b = 2; int &r = n > 2 ? a : b; r = ME + 50; __syncthreads(); OUT = a * 100 + b; }"#,
+    );
+    same(
+        "assigning to one of two",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 1, b = 2; (n > 2 ? a : b) = ME; __syncthreads(); OUT = a * 100 + b; }"#,
+    );
+    same(
+        "a cast to a reference",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 1; static_cast<int &>(a) = ME; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "a name for a reference",
+        r#"extern "C" __global__ void k(int n, int *out) { typedef int &R; int a = 1; R r = a; r = ME; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "a template for references",
+        r#"template <class T> __device__ void set(T x) { x = ME; }
+        extern "C" __global__ void k(int n, int *out) { int a = 1; set<int &>(a); __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "a pointer to constants",
+        r#"extern "C" __global__ void k(int n, int *out) { int b = 3; int *x[3] = {out, &b, out}; int *const *q = nullptr; q++; __syncthreads(); OUT = (int)(size_t)q; }"#,
+    );
+    same(
+        "an operator in words",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = ME; a or_eq 64; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "assembly",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 3; __asm volatile("addl $4, %0" : "+r"(a)); __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "behind a comma",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 1, b = 2; (b, a) = ME; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "a step of one of two",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 1, b = 2; ++(n ? a : b); __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "the address of one of two",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 1, b = 2; int *p = &(n ? a : b); *p = ME; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "the address of a constant",
+        r#"extern "C" __global__ void k(int n, int *out) { const int c = ME + 5; const int *p = &c; int z = 0; for (int i = 0; i < 3; i++) { __syncthreads(); z += *p; if (z > 1000) p = nullptr; } OUT = z + *p; }"#,
+    );
+    same(
+        "the type of a reference",
+        r#"extern "C" __global__ void k(int n, int *out) { int a = 1; decltype((a)) r = a; r = ME; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "an operator that takes a reference",
+        r#"struct B { int v; }; __device__ void operator<<(int &a, B b) { a = b.v; } __device__ int &operator,(int &a, B b) { a += b.v; return a; }
+        extern "C" __global__ void k(int n, int *out) { int a = 1; a << B{(int)ME}; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "an address behind a cast",
+        r#"extern "C" __global__ void k(int n, int *out) { float f = 2.0f; int *p = (int *)&f; *p = ME; __syncthreads(); OUT = __float_as_int(f); }"#,
+    );
+    same(
+        "an address behind a cast, for a function",
+        r#"extern "C" __global__ void k(int n, int *out) { unsigned long long a = 1; atomicAdd((unsigned long long *)&a, 5ull + ME); __syncthreads(); OUT = (int)a; }"#,
+    );
+}
+
+#[test]
+fn what_was_read_from_memory_is_not_read_again() {
+    same(
+        "of a namespace",
+        r#"namespace g { __device__ int v; }
+        extern "C" __global__ void k(int n, int *out) { if (ME == 0) g::v = 3; __syncthreads(); int a = g::v; __syncthreads(); if (ME == 0) g::v = 9; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "shared, by another name",
+        r#"extern "C" __global__ void k(int n, int *out) { __shared__ int v; int *p = (int *)&v; if (!ME) *p = 3; __syncthreads(); int a = v; __syncthreads(); if (!ME) *p = 8; __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "shared, of the file",
+        r#"__shared__ int v;
+        __device__ __forceinline__ void setv(int x) { v = x; }
+        extern "C" __global__ void k(int n, int *out) { if (!ME) setv(3); __syncthreads(); int a = v; __syncthreads(); if (!ME) setv(9); __syncthreads(); OUT = a; }"#,
+    );
+    same(
+        "of a class",
+        r#"struct S { static inline __device__ int v; };
+        extern "C" __global__ void k(int n, int *out) { if (ME == 0) S::v = 3; __syncthreads(); int a = S::v; __syncthreads(); if (ME == 0) S::v = 9; __syncthreads(); OUT = a; }"#,
+    );
+}
+
+#[test]
+fn each_thread_has_its_own_variables() {
+    same(
+        "behind struct",
+        r#"struct P { int x; };
+        extern "C" __global__ void k(int n, int *out) { struct P p = {(int)ME}; __syncthreads(); OUT = p.x; }"#,
+    );
+    same(
+        "a union without a name",
+        r#"extern "C" __global__ void k(int n, int *out) { union { float f; int i; } u; u.f = ME; __syncthreads(); OUT = u.i; }"#,
+    );
+    same(
+        "behind enum",
+        r#"enum color { red, green, blue };
+        extern "C" __global__ void k(int n, int *out) { enum color c = red; if (ME % 2) c = blue; __syncthreads(); OUT = c; }"#,
+    );
+    same(
+        "of a type declared with it",
+        r#"extern "C" __global__ void k(int n, int *out) { struct P { int x; } p; p.x = ME; __syncthreads(); OUT = p.x; }"#,
+    );
+}
+
+#[test]
+fn inner_names_hide_outer_ones_where_they_are_visible_only() {
+    same(
+        "a global, in a function",
+        r#"__device__ int x = 100; __device__ int f() { int r = 0; { int x = 5; r += x; } __syncthreads(); return r + x; }
+        extern "C" __global__ void k(int n, int *out) { int x = 1; int y = f(); OUT = y + x; }"#,
+    );
+    same(
+        "a structured binding",
+        r#"extern "C" __global__ void k(int n, int *out) { __shared__ int s[64]; s[ME] = 1; { int2 w = make_int2(ME, 6); auto [n, m] = w; __syncthreads(); OUT = n + s[0]; } }"#,
+    );
+    same(
+        "with an alignment",
+        r#"extern "C" __global__ void k(int n, int *out) { { alignas(8) int n = ME; __syncthreads(); OUT = n; } }"#,
+    );
+    same(
+        "in brackets",
+        r#"extern "C" __global__ void k(int n, int *out) { { int (n) = ME; __syncthreads(); OUT = n; } }"#,
+    );
+    same(
+        "with an attribute",
+        r#"extern "C" __global__ void k(int n, int *out) { { [[maybe_unused]] int n = ME; __syncthreads(); OUT = n; } }"#,
+    );
+    same(
+        "with an attribute of the compiler",
+        r#"extern "C" __global__ void k(int n, int *out) { { __attribute__((aligned(16))) int n = ME; __syncthreads(); OUT = n; } }"#,
+    );
+    same(
+        "a global, by a loop",
+        r#"__device__ int w = 40; __device__ int f(int *s) { for (int w = 0; w < 2; w++) s[ME] = w; __syncthreads(); int y = s[0] + w; __syncthreads(); return y; }
+        extern "C" __global__ void k(int n, int *out) { __shared__ int s[64]; int w = 1; OUT = f(s) + w; }"#,
+    );
+    same(
+        "a constant that another was computed from",
+        r#"extern "C" __global__ void k(int n, int *out) { const int W = 4; int b = ME * W; __syncthreads(); { const int W = 100; __syncthreads(); OUT = b + W; __syncthreads(); OUT += b; } }"#,
+    );
+    same(
+        "a type that another was declared with",
+        r#"extern "C" __global__ void k(int n, int *out) { using T = unsigned char; T b = ME + 250; for (int j = 0; j < 2; j++) { using T = int; T z = 1000; __syncthreads(); OUT += b + z; __syncthreads(); } }"#,
+    );
+}
+
+#[test]
+fn objects_are_copied_and_destroyed_as_they_say() {
+    same(
+        "destroyed when a function returns",
+        r#"struct D { int *p; __device__ ~D() { *p += 1; } };
+        __device__ int f(int *s, int *q) { D d = {q}; s[ME] = 3; __syncthreads(); int y = s[0]; __syncthreads(); return y + *q; }
+        extern "C" __global__ void k(int n, int *out) { __shared__ int s[64]; int c = 0; int y = f(s, &c); OUT = y * 10 + c; }"#,
+    );
+    same(
+        "destroyed behind its block",
+        r#"struct G { int *p; __device__ ~G() { *p += 5; } };
+        extern "C" __global__ void k(int n, int *out) { int c = 1, r; { G g = {&c}; __syncthreads(); r = c; } OUT = r * 10 + c; }"#,
+    );
+    same(
+        "that knows where it is",
+        r#"struct C { int a, *p; __device__ C() : a(3), p(&a) {} };
+        extern "C" __global__ void k(int n, int *out) { C c; __syncthreads(); *c.p = ME; __syncthreads(); OUT = c.a; }"#,
+    );
+    same(
+        "with an assignment of its own",
+        r#"struct C { int v; C() = default; __device__ C(int x) : v(x) {} __device__ C &operator=(const C &o) { v = o.v + 100; return *this; } };
+        extern "C" __global__ void k(int n, int *out) { C c(ME); C d = C(3); __syncthreads(); OUT = c.v + d.v * 1000; }"#,
+    );
+    same(
+        "with a member that is not constant",
+        r#"struct M { mutable int c; __device__ void hit() const { c++; } };
+        extern "C" __global__ void k(int n, int *out) { const M m = {1}; m.hit(); __syncthreads(); m.hit(); OUT = m.c; }"#,
+    );
 }
