@@ -517,6 +517,31 @@ static void a_refused_launch_says_the_value_the_limit_and_the_kernel(void) {
     CHECK_OK(tgpu_module_destroy(m));
 }
 
+/* The variables of all threads of a block are on one stack while the block waits at a barrier: what does not fit goes another way. */
+static void kernels_with_much_for_each_thread_give_what_they_should(void) {
+    enum { ARRAYS = 20, THREADS = 1024 };
+    char source[8192];
+    int at = snprintf(source, sizeof source, "extern \"C\" __global__ void much(int n, int *out) { int me = threadIdx.x;"), seen[THREADS];
+    for (int i = 0; i < ARRAYS; i++)
+        at += snprintf(source + at, sizeof source - at, "int a%d[128]; for (int i = 0; i < 128; i++) a%d[i] = n * %d + i + me;", i, i, i);
+    at += snprintf(source + at, sizeof source - at, "__syncthreads(); int sum = 0;");
+    for (int i = 0; i < ARRAYS; i++) at += snprintf(source + at, sizeof source - at, "sum += a%d[(me * n + %d) & 127];", i, i);
+    snprintf(source + at, sizeof source - at, "__syncthreads(); out[me] = sum; }");
+    tgpu_module m = compiled(source, NULL);
+    tgpu_kernel k = kernel_in(m, "much");
+    void *out = on_device(NULL, sizeof seen);
+    tgpu_launch_config c = shape(1, 1, 1, THREADS, 1, 1);
+    int n = 3;
+    CHECK_OK(tgpu_launch(k, &c, TGPU_ARGS(&n, &out)));
+    to_host(seen, out, sizeof seen);
+    for (int me = 0; me < THREADS; me++) {
+        int must = 0;
+        for (int i = 0; i < ARRAYS; i++) must += n * i + ((me * n + i) & 127) + me;
+        CHECK_EQ(seen[me], must);
+    }
+    CHECK_OK(tgpu_free(out)), CHECK_OK(tgpu_kernel_destroy(k)), CHECK_OK(tgpu_module_destroy(m));
+}
+
 /* ---- what a compiler says, and odd sources */
 
 /* Every error, the first and the last of a long log, with the file's own name, whatever is in that. */
@@ -869,6 +894,7 @@ int main(int argc, char **argv) {
     RUN(a_long_log_comes_back_whole);
     RUN(templates_are_found_by_the_expressions_that_were_asked_for);
     RUN(a_huge_source_is_as_good_as_a_small_one);
+    RUN(kernels_with_much_for_each_thread_give_what_they_should);
     RUN(a_source_without_anything_in_it_is_a_module_without_kernels);
     RUN(the_language_of_real_kernels_is_understood);
     RUN(atomics_of_every_type_lose_nothing);

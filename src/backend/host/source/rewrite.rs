@@ -475,12 +475,12 @@ fn epilogue(
             ));
         }
     }
-    // An array must not be empty.
+    // An array must not be empty. In a namespace of ours, expressions would find our names.
     Ok(format!(
-        "\n# 1 \"taskgpu\"\nnamespace taskgpu {{\nstatic constexpr entry entries[] = {{{entries}\n# 1 \"taskgpu\"\n{{}}}};\n\
-         static const variable variables[] = {{{variables}\n# 1 \"taskgpu\"\n{{}}}};\n}}\n\
+        "\n# 1 \"taskgpu\"\nstatic constexpr taskgpu::entry taskgpu_entries[] = {{{entries}\n# 1 \"taskgpu\"\n{{}}}};\n\
+         static const taskgpu::variable taskgpu_variables[] = {{{variables}\n# 1 \"taskgpu\"\n{{}}}};\n\
          extern \"C\" __attribute__((visibility(\"default\"))) const taskgpu::image taskgpu_host_image = {{\n\
-         1, 0, taskgpu::entries, sizeof taskgpu::entries / sizeof *taskgpu::entries - 1,\n\
-         taskgpu::variables, sizeof taskgpu::variables / sizeof *taskgpu::variables - 1}};\n"
+         1, 0, taskgpu_entries, sizeof taskgpu_entries / sizeof *taskgpu_entries - 1,\n\
+         taskgpu_variables, sizeof taskgpu_variables / sizeof *taskgpu_variables - 1}};\n"
     ))
 }

@@ -394,6 +394,15 @@ impl<'a> Source<'a> {
                     Some(after) => i = after - 1,
                     None => return,
                 },
+                // The members of a type that is declared with its variables.
+                "{" if last.is_some_and(|at: usize| {
+                    let class = |at: usize| ["struct", "class", "union", "enum"].contains(&self.text(at));
+                    class(at) || (at > head && class(at - 1))
+                }) =>
+                {
+                    i = self.closing(i);
+                    last = None;
+                }
                 "=" | "{" => {
                     self.variable(last.take(), path);
                     while i < end && self.text(i) != "," {
@@ -412,12 +421,17 @@ impl<'a> Source<'a> {
     }
 
     fn variable(&mut self, name: Option<usize>, path: &str) {
-        if let Some(name) = name.map(|at| self.text(at)) {
-            self.variables.push(Variable {
-                name: name.to_owned(),
-                path: format!("{path}{name}"),
-            });
+        let Some(at) = name else { return };
+        // A member of a class, or of a namespace, is defined outside with its whole name.
+        let mut first = at;
+        while first >= 2 && self.text(first - 1) == "::" && self.is_word(first - 2) {
+            first -= 2;
         }
+        let own: String = (first..=at).map(|i| self.text(i)).collect();
+        self.variables.push(Variable {
+            name: self.text(at).to_owned(),
+            path: format!("{path}{own}"),
+        });
     }
 }
 

@@ -1072,6 +1072,20 @@ fn what_was_read_from_memory_is_not_read_again() {
 }
 
 #[test]
+fn variables_are_declared_in_many_forms() {
+    same(
+        "a member of a class, defined outside",
+        "struct S { static int v; }; namespace a { struct T { static int v; }; } __device__ int S::v = 4; __device__ int a::T::v = 5;\n\
+         extern \"C\" __global__ void k(int n, int *out) { OUT = S::v * 10 + a::T::v; }",
+    );
+    same(
+        "of a type without a name",
+        "static __device__ struct { int x, y; } q, r = {1, 2}; __device__ union U { int i; float f; } u = {7};\n\
+         extern \"C\" __global__ void k(int n, int *out) { if (ME == 0) q.x = 3; OUT = n + r.y + u.i; }",
+    );
+}
+
+#[test]
 fn each_thread_has_its_own_variables() {
     same(
         "behind struct",
