@@ -5,7 +5,7 @@ use crate::backend::image::Elf;
 use std::collections::HashSet;
 
 /// The table of kernels in `prelude.h`, and what one of them has there.
-const ENTRIES: &str = "_ZN7taskgpuL7entriesE";
+const ENTRIES: &str = "_ZL15taskgpu_entries";
 const ENTRY_BYTES: u64 = 40;
 const ENTRY_RUN: u64 = 8;
 const ENTRY_SHARED: u64 = 36;
