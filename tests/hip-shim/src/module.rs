@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use taskgpu::backend::{
-    Args, Code, Fence, HostBlock, HostKernel, HostKernelFn, RawFunction, RawModule, Shape,
+    Args, Code, EventState, HostBlock, HostKernel, HostKernelFn, RawEvent, RawFunction, RawModule, Shape,
 };
 
 use crate::capture;
@@ -35,8 +35,9 @@ struct Module {
     device: &'static Device,
     code: ModuleCode,
     functions: Mutex<HashMap<String, hipFunction_t>>,
-    /// Where its last launch on each stream is.
-    last: Mutex<HashMap<usize, (Arc<Stream>, Fence)>>,
+    /// Behind its last launch on each stream. A fence would not do: one that is asked first now looks at work that came
+    /// later.
+    last: Mutex<HashMap<usize, (Arc<Stream>, RawEvent)>>,
 }
 
 enum ModuleCode {
@@ -127,23 +128,28 @@ impl Module {
 
     /// Remembers where the module was launched last.
     fn launched(&self, stream: &Arc<Stream>) {
-        let backend = runtime().backend;
-        if let Ok(fence) = backend.fence(stream.device.ordinal, stream.raw) {
-            let mut last = self.last.lock();
-            let before = last.insert(Arc::as_ptr(stream) as usize, (Arc::clone(stream), fence));
-            if let Some((_, fence)) = before {
-                backend.fence_drop(fence);
-            }
-        }
+        let (backend, ordinal) = (runtime().backend, stream.device.ordinal);
+        let mut last = self.last.lock();
+        let event = match last.get(&(Arc::as_ptr(stream) as usize)) {
+            Some((_, event)) => *event,
+            None => match backend.event_create(ordinal, false) {
+                Ok(event) => event,
+                Err(_) => return,
+            },
+        };
+        last.insert(Arc::as_ptr(stream) as usize, (Arc::clone(stream), event));
+        // One that fails is as good as reached: the device has failed.
+        let _ = backend.event_record(ordinal, event, stream.raw);
     }
 
     /// True while a launch has not finished.
     fn in_use(&self) -> bool {
         let backend = runtime().backend;
         let mut in_use = false;
-        for (_, (_stream, mut fence)) in self.last.lock().drain() {
-            in_use |= !matches!(backend.fence_reached(&mut fence), Ok(true));
-            backend.fence_drop(fence);
+        for (_, (stream, event)) in self.last.lock().drain() {
+            let ordinal = stream.device.ordinal;
+            in_use |= !matches!(backend.event_state(ordinal, event), Ok(EventState::Done));
+            backend.event_destroy(ordinal, event);
         }
         in_use
     }
