@@ -82,14 +82,18 @@ impl Device {
             .map_err(|code| *code)
     }
 
-    /// Least and greatest priority. CUDA tells them of an open device only, so what was kept before may lack them.
+    /// Least and greatest priority. The vendor tells them without a context; CUDA, which may be below, does not.
     pub fn priorities(&self) -> Hip<(i32, i32)> {
         if let Some(range) = runtime().script.priorities {
             return Ok(range);
         }
+        let range = |info: &DeviceInfo| (info.priority_least, info.priority_greatest);
+        let known = range(self.info()?);
+        if known != (0, 0) {
+            return Ok(known);
+        }
         self.open()?;
-        let info = answer(runtime().backend.device_info(self.ordinal))?;
-        Ok((info.priority_least, info.priority_greatest))
+        answer(runtime().backend.device_info(self.ordinal)).map(|info| range(&info))
     }
 
     /// Counts a launch: the one with which the device fails is told so.
