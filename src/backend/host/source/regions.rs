@@ -839,8 +839,9 @@ impl Splitter<'_> {
             let called = !scalar && self.text(i) == "." && self.text(i + 2) == "(";
             found < dimensions
                 || called
-                || self.before(first, 1) == "&"
-                || ["?", ":"].contains(&self.before(first, 1))
+                || (self.before(first, 1) == "&" && self.before(first, 2) != "&")
+                || (["?", ":"].contains(&self.before(first, 1))
+                    && [":", ")", ";", ","].contains(&self.text(i)))
                 || self.may_be_bound(at, i - 1)
         };
         self.body.clone().any(escapes)
@@ -898,12 +899,7 @@ impl Splitter<'_> {
             before(3) == "&" && self.source.is_word(first - 2) && ["=", "(", "{"].contains(&before(1));
         let taken_apart = whole && (before(1) == ":" || (before(1) == "=" && before(2) == "]"));
         // `(T &)x`
-        let converted = before(1) == ")" && {
-            let open = (self.body.start..first)
-                .rev()
-                .find(|&i| self.text(i) == "(" && self.source.closing(i) == first - 1);
-            open.is_none_or(|open| self.source.mentions(open..first, &["&"]))
-        };
+        let converted = before(1) == ")" && before(2) == "&";
         assigned
             || stepped
             || address
