@@ -124,6 +124,25 @@ fn the_examples_take_the_fastest_way() {
     }
 }
 
+/// A place in memory for each thread costs time: only what changes from barrier to barrier has one.
+#[test]
+fn the_matrix_product_keeps_one_number_for_each_thread() {
+    let text: String = example("matmul.hip")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.replace("TILE", "16") + "\n")
+        .collect();
+    let source = Source::new(&text).expect("it is understood");
+    let unit = rewrite(&text, &source, Way::Regions, &[]).expect("it is cut");
+    let kept: std::collections::HashSet<&str> = unit
+        .text
+        .split("taskgpu::in(taskgpu_")
+        .skip(1)
+        .filter_map(|rest| rest.split('_').next())
+        .collect();
+    assert_eq!(kept, ["sum"].into());
+}
+
 #[test]
 fn kernels_without_barriers() {
     check(
